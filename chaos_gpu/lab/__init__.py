@@ -1,0 +1,1 @@
+"""The lab: an embedded GPU platform on loopback, with the same API as a cluster."""
