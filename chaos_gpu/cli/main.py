@@ -1,0 +1,134 @@
+"""`chaos-gpu`: finds the command by name, and turns what goes wrong into an exit code.
+
+Commands load only when called: the Kubernetes client alone takes longer to import than `--help` may take.
+"""
+
+import os
+import sys
+import tempfile
+import traceback
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from importlib import import_module
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from chaos_gpu import __version__
+
+if TYPE_CHECKING:
+    from chaos_gpu.errors import ChaosGpuError
+
+PASS, FAIL, INCONCLUSIVE, NOT_RECOVERED, REFUSED, INTERNAL = range(6)
+
+
+class Row(NamedTuple):
+    """Where a command lives, and the one line that `chaos-gpu --help` says about it."""
+
+    target: str
+    summary: str
+
+
+COMMANDS: dict[str, Row] = {}
+
+
+class LazyGroup(click.Group):
+    """A group that knows its commands' names and summaries, and imports one only to run it."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names, in the order of the table: the way through a game day."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the command; None if there is no such name."""
+        row = COMMANDS.get(cmd_name)
+        if row is None:
+            return None
+        module, _, attribute = row.target.partition(":")
+        command: click.Command = getattr(import_module(module), attribute)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the table, so that help imports nothing."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, row.summary) for name, row in COMMANDS.items()])
+
+
+@click.group(
+    cls=LazyGroup,
+    name="chaos-gpu",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Exit codes: 0 pass, 1 fail, 2 inconclusive, 3 not recovered, 4 refused or usage, 5 internal error.",
+)
+@click.version_option(__version__, prog_name="chaos-gpu")
+def cli() -> None:
+    """Break a GPU platform on purpose, see what it does about it, and leave it as it was."""
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    """Run one command and return the exit code of the table in `--help`.
+
+    Args:
+        args: the command line without the program's name; by default the process's own.
+
+    Ctrl-C counts as a signal does in a run: nothing may be concluded (2). Whatever is not foreseen here is a bug;
+    it stays uncaught, and the interpreter's last hook writes it down and exits 5.
+    """
+    sys.excepthook = _internal_error
+    try:
+        code = cli.main(args, prog_name="chaos-gpu", standalone_mode=False)
+    except click.Abort:
+        click.echo("interrupted", err=True)
+        return INCONCLUSIVE
+    except click.ClickException as error:
+        error.show()
+        return REFUSED
+    except BrokenPipeError:
+        # The reader had enough (`| head`): nothing is wrong, and the flush at exit must not complain either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return PASS
+    except _chaos_gpu_error() as error:
+        return _explain(error)
+    return code if isinstance(code, int) else PASS
+
+
+def _chaos_gpu_error() -> "type[ChaosGpuError]":
+    # Evaluated only once an error is on its way: the tree stands on chaoslib, which takes 0.2 s to import.
+    from chaos_gpu.errors import ChaosGpuError
+
+    return ChaosGpuError
+
+
+def _explain(error: "ChaosGpuError") -> int:
+    """Say what, why and what next on stderr; return the error's exit code."""
+    from chaos_gpu.errors import NotLanded, NotRecovered, Refused
+
+    prefix = "refused: " if isinstance(error, Refused) else "error: "
+    click.echo(prefix + error.reason, err=True)
+    if error.remedy:
+        click.echo(" " * len(prefix) + error.remedy, err=True)
+    if isinstance(error, NotRecovered):
+        return NOT_RECOVERED
+    return INCONCLUSIVE if isinstance(error, NotLanded) else REFUSED
+
+
+def _internal_error(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> Any:
+    """Write the traceback where it can be sent from, say so in one line, exit 5."""
+    text = "".join(traceback.format_exception(kind, error, trace))
+    click.echo(f"internal error: {kind.__name__}: {error}", err=True)
+    try:
+        click.echo(f"                the traceback is in {_keep(text)}; please report it", err=True)
+    except OSError:
+        click.echo(text, err=True)
+    raise SystemExit(INTERNAL)
+
+
+def _keep(text: str) -> Path:
+    """Write into a file that only its owner can read."""
+    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+    handle, name = tempfile.mkstemp(prefix=f"chaos-gpu-{stamp}-", suffix=".log")
+    with os.fdopen(handle, "w", encoding="utf-8") as file:
+        file.write(text)
+    return Path(name)
