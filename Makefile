@@ -1,0 +1,53 @@
+# Every target works from a fresh clone with nothing but a Python of 3.11 or newer: `.ci/venv` makes what it needs.
+#   PYTHON=/path/to/python3   another interpreter than the newest on PATH     VENV=.venv   another environment
+#   PYTEST_ARGS="-k kmsg -x"  more arguments for `make test`
+
+PYTHON ?=
+VENV ?= .venv
+PYTEST_ARGS ?=
+export PYTHON VENV
+
+EXPERIMENTS := device/xid-fatal-cordons-node device/xid-application-error-keeps-node
+
+# The installed programs come first on PATH, also for what they start.
+IN_VENV := PATH="$$PWD/$(VENV)/bin:$$PATH"
+# Types and layers are judged where the wheel is: from here, the checkout would stand before it.
+IN_SITE := cd "$(VENV)" && PATH="$$PWD/bin:$$PATH"
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help demo test smoke check bench sweep clean
+
+help:           ## this list
+	@sed -n 's/^\([a-z]*\): *## /  make \1@/p' Makefile | tr '@' '\t' | expand -t 16
+
+demo:           ## the two first experiments on the embedded GPU platform; exits with their verdict
+	@.ci/venv base
+	@$(IN_VENV) chaos-gpu lab run -- chaos-gpu run $(EXPERIMENTS)
+
+test:           ## every test, on the installed wheel
+	@.ci/venv dev
+	@$(IN_VENV) pytest $(PYTEST_ARGS)
+
+smoke:          ## the short part of the tests, for a second Python
+	@.ci/venv dev
+	@$(IN_VENV) pytest -m smoke $(PYTEST_ARGS)
+
+check:          ## format, lint, types (strict) and layers
+	@.ci/venv dev
+	$(IN_VENV) ruff format --check .
+	$(IN_VENV) ruff check .
+	$(IN_SITE) mypy --config-file "$(CURDIR)/pyproject.toml" --package chaos_gpu
+	$(IN_SITE) lint-imports --no-logo --no-cache "$(CURDIR)/pyproject.toml"
+
+bench:          ## measure the times that the documentation quotes
+	@.ci/venv dev
+	@for file in benchmarks/*.py; do echo "== $$file"; $(IN_VENV) python "$$file" || exit; done
+
+sweep:          ## kill the runner at every request of a run, one after the other (long)
+	@.ci/venv dev
+	@$(IN_VENV) pytest -m sweep $(PYTEST_ARGS)
+
+clean:          ## remove what make and the tools made
+	rm -rf "$(VENV)" .venv-* build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
