@@ -28,7 +28,10 @@ def normal_pci(address: str) -> str:
 
 
 def pci_in(text: str, pci: str) -> bool:
-    """Say whether a text names this GPU's address, in any of the usual forms."""
-    domain, bus, device = pci.split(":")
-    form = rf"(?<![0-9a-f:.])(?:0000)?{domain}:{bus}:{device}(?:\.0)?(?![0-9a-f:]|\.[0-9a-f])"
+    """Say whether a text names this GPU's address, in any of the usual forms; no text names what is no address."""
+    match = _ADDRESS.fullmatch(pci)
+    if match is None:
+        return False
+    domain, bus, device, _ = match.groups()
+    form = rf"(?<![0-9a-f])(?:0000)?{domain[-4:]}:{bus}:{device}(?:\.0)?(?![0-9a-f:]|\.[0-9a-f])"
     return re.search(form, text, re.ASCII | re.IGNORECASE) is not None
