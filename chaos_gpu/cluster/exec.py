@@ -1,0 +1,69 @@
+"""Run a command inside a pod and talk to it line by line, over the API server's websocket."""
+
+import json
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import quote, urlencode
+
+from kubernetes.stream.ws_client import create_websocket
+from websocket import ABNF, WebSocketException
+
+from chaos_gpu.cluster.client import Api
+from chaos_gpu.errors import ApiUnavailable
+
+_STDIN, _STDOUT, _STATUS = 0, 1, 3
+
+
+class Exec:
+    """A command running in a container; use as a context manager."""
+
+    def __init__(self, api: Api, namespace: str, pod: str, command: Sequence[str], timeout_s: float = 10.0) -> None:
+        query = urlencode([("command", part) for part in command] + [("stdin", "true"), ("stdout", "true")])
+        url = f"{api.host}/api/v1/namespaces/{quote(namespace)}/pods/{quote(pod)}/exec?{query}"
+        self._what = f"exec in pod {namespace}/{pod}"
+        self._rest = b""
+        try:
+            self._socket: Any = create_websocket(
+                api.configuration, "ws" + url.removeprefix("http"), {"authorization": api.authorization()}
+            )
+            self._socket.settimeout(timeout_s)
+        except (WebSocketException, OSError) as failure:
+            raise ApiUnavailable(f"{self._what}: {type(failure).__name__}: {str(failure)[:200]}") from failure
+
+    def send_line(self, text: str = "") -> None:
+        """Write one line to the command's standard input."""
+        try:
+            self._socket.send(bytes([_STDIN]) + text.encode() + b"\n", opcode=ABNF.OPCODE_BINARY)
+        except (WebSocketException, OSError) as failure:
+            raise ApiUnavailable(f"{self._what}: {failure}") from failure
+
+    def read_line(self) -> str:
+        """Read one line of its standard output. Raises ApiUnavailable when it ended or stays silent."""
+        while b"\n" not in self._rest:
+            try:
+                frame = self._socket.recv()
+            except (WebSocketException, OSError) as failure:
+                raise ApiUnavailable(f"{self._what}: {failure}") from failure
+            data = frame.encode() if isinstance(frame, str) else frame
+            if not data:
+                raise ApiUnavailable(f"{self._what}: closed by the server")
+            if data[0] == _STATUS:
+                raise ApiUnavailable(f"{self._what}: the command ended: {_status(data[1:])}")
+            if data[0] == _STDOUT:
+                self._rest += data[1:]
+        line, self._rest = self._rest.split(b"\n", 1)
+        return line.decode(errors="replace")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self._socket.close(timeout=0)
+
+
+def _status(data: bytes) -> str:
+    try:
+        return str(json.loads(data).get("message") or "exit code 0")
+    except ValueError:
+        return data[:100].decode(errors="replace")

@@ -1,0 +1,134 @@
+"""Follow objects as they change, without polling: each change is stamped with the runner's monotonic clock."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from chaos_gpu.cluster.client import Api, JsonObject
+from chaos_gpu.errors import ApiError, ApiUnavailable, Gone
+
+logger = logging.getLogger("chaostoolkit.gpu")
+
+WATCH_S = 240
+RETRY_S = 0.2
+
+
+@dataclass(frozen=True)
+class Change:
+    """One object as it was from `at_s` on (runner's monotonic seconds); `deleted` when it went away."""
+
+    at_s: float
+    object: JsonObject
+    deleted: bool = False
+
+
+@dataclass
+class Recorder:
+    """Records every change of a list of objects from `start` to `stop`, in a daemon thread of its own.
+
+    Attributes:
+        changes: the objects as first listed, then each change in order of arrival.
+        gaps: stretches of the runner's monotonic time in which no watch was open.
+    """
+
+    api: Api
+    path: str
+    labels: str
+    changes: list[Change] = field(default_factory=list)
+    gaps: list[tuple[float, float]] = field(default_factory=list)
+    _arrived: threading.Condition = field(default_factory=threading.Condition)
+    _stopped: threading.Event = field(default_factory=threading.Event)
+
+    def start(self) -> None:
+        """List the objects now, then watch in the background. Raises ApiError, ApiUnavailable if the list fails."""
+        version = self._list()
+        threading.Thread(target=self._follow, args=(version,), name="chaos-gpu-recorder", daemon=True).start()
+
+    def stop(self) -> None:
+        """Record no more."""
+        self._stopped.set()
+
+    def wait_for(self, condition: Callable[[list[Change]], bool], until_s: float, step_s: float = 1.0) -> bool:
+        """Wait until the recorded changes fulfil `condition`; False when monotonic `until_s` has passed.
+
+        Wakes up at least every `step_s`, so that a signal's exception is raised in time.
+        """
+        with self._arrived:
+            while not condition(self.changes):
+                left = until_s - time.monotonic()
+                if left <= 0:
+                    return False
+                self._arrived.wait(min(left, step_s))
+            return True
+
+    def _list(self) -> str:
+        page = self.api.get(self.path, {"labelSelector": self.labels})
+        for found in page.get("items") or ():
+            self._add(Change(time.monotonic(), found))
+        return str(page["metadata"]["resourceVersion"])
+
+    def _add(self, change: Change) -> None:
+        with self._arrived:
+            self.changes.append(change)
+            self._arrived.notify_all()
+
+    def _follow(self, version: str) -> None:
+        while not self._stopped.is_set():
+            try:
+                for event in self.api.watch(self.path, watch_query(version, labels=self.labels), read_s=WATCH_S + 10):
+                    version = event["object"]["metadata"]["resourceVersion"]
+                    if event["type"] != "BOOKMARK":
+                        self._add(Change(time.monotonic(), event["object"], event["type"] == "DELETED"))
+                    if self._stopped.is_set():
+                        return
+            except (ApiError, ApiUnavailable) as failure:
+                version = self._reconnect(version, isinstance(failure, Gone))
+
+    def _reconnect(self, version: str, relist: bool) -> str:
+        """Come back after a broken watch. With a known version nothing is missed, only late: a gap all the same."""
+        lost_at = time.monotonic()
+        while not self._stopped.wait(RETRY_S):
+            try:
+                version = self._list() if relist else version
+                self.api.get(self.path, {"limit": 1})
+                break
+            except (ApiError, ApiUnavailable) as failure:
+                logger.debug("the watch on %s is still lost: %s", self.path, failure)
+        self.gaps.append((lost_at, time.monotonic()))
+        return version
+
+
+def watch_query(version: str, labels: str = "", fields: str = "", seconds: float = WATCH_S) -> dict[str, Any]:
+    """Make the query of a watch that starts after `version` and is ended by the server after `seconds`."""
+    query: dict[str, Any] = {"watch": "true", "resourceVersion": version, "timeoutSeconds": max(1, round(seconds))}
+    query["allowWatchBookmarks"] = "true"
+    if labels:
+        query["labelSelector"] = labels
+    if fields:
+        query["fieldSelector"] = fields
+    return query
+
+
+def follow_one(api: Api, path: str, name: str, limit_s: float) -> Iterator[JsonObject | None]:
+    """Yield one object as it is and at each change; None when it is deleted; ends after `limit_s`.
+
+    Args:
+        path: of the collection, "/api/v1/namespaces/x/pods".
+        name: of the object.
+        limit_s: seconds to follow it.
+    """
+    end = time.monotonic() + limit_s
+    fields = f"metadata.name={name}"
+    while (left := end - time.monotonic()) > 0:
+        page = api.get(path, {"fieldSelector": fields})
+        yield (page.get("items") or [None])[0]
+        query = watch_query(str(page["metadata"]["resourceVersion"]), fields=fields, seconds=left)
+        try:
+            for event in api.watch(path, query, read_s=left + 1):
+                if event["type"] != "BOOKMARK":
+                    yield None if event["type"] == "DELETED" else event["object"]
+        except (Gone, ApiUnavailable) as failure:
+            logger.debug("following %s/%s anew: %s", path, name, failure)

@@ -1,0 +1,1 @@
+"""Chaos Toolkit controls: the guard."""

@@ -1,0 +1,1 @@
+"""The fault engine: plan, ledger, inject, land, hold, undo, settle."""

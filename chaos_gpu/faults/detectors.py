@@ -1,0 +1,173 @@
+"""Who on this cluster detects GPU faults, what it can see, and what it may do about them.
+
+A home-made detector declares itself by a label and an annotation on its DaemonSet:
+    chaos-gpu/detector: <name>
+    chaos-gpu/detector-profile: {"transport": "kmsg", "conditions": […], "attribution": […], "actions": ["cordon"]}
+and a remediator by `chaos-gpu/remediator: cordon.drain.reboot` on its workload.
+Source of the known ones: NVSentinel, gpud, node-problem-detector (AKS), EKS node monitoring agent, in their own code.
+"""
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from chaos_gpu.cluster.client import Api, JsonObject
+from chaos_gpu.errors import UsageError
+from chaos_gpu.faults.names import DETECTOR, DETECTOR_PROFILE, REMEDIATOR
+from chaos_gpu.faults.settings import problems
+
+
+class Profile(BaseModel):
+    """What is known of a detector.
+
+    Attributes:
+        transport: which injected kernel records it sees: `kmsg` (raw), `bracket` (prefixed, for journald readers),
+            or "" when it reads no kernel log.
+        conditions: node conditions that it sets; status True means unhealthy.
+        attribution: node labels or annotations in which it says why it cordoned.
+        actions: what it, or what acts on its word, may do to a node.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    transport: str = ""
+    conditions: tuple[str, ...] = ()
+    attribution: tuple[str, ...] = ()
+    actions: tuple[str, ...] = ()
+
+
+class Detector(BaseModel):
+    """A detector's DaemonSet on this cluster."""
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str
+    namespace: str
+    pod_labels: dict[str, str]
+    profile: Profile
+
+
+class Remediator(BaseModel):
+    """A workload that may act on a node on its own."""
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str
+    actions: tuple[str, ...]
+
+
+NVSENTINEL_CONDITIONS = ("SysLogsXIDError", "SysLogsSXIDError", "SysLogsGPUFallenOff", "GpuAllWatch", "GpuMemWatch")
+NVSENTINEL = Profile(
+    transport="bracket",
+    conditions=NVSENTINEL_CONDITIONS,
+    attribution=("quarantineHealthEvent", "k8saas.nvidia.com/cordon-reason"),
+)
+KNOWN_DETECTORS: dict[str, Profile] = {
+    "syslog-health-monitor": NVSENTINEL,
+    "gpud": Profile(transport="kmsg"),
+    "node-problem-detector": Profile(transport="kmsg", conditions=("XIDErrors", "GPUMissing")),
+    "eks-node-monitoring-agent": Profile(),  # reads DCGM policies, not the kernel log
+}
+KNOWN_REMEDIATORS: dict[str, tuple[str, ...]] = {
+    "fault-quarantine": ("cordon",),
+    "node-drainer": ("drain",),
+    "fault-remediation": ("reset", "reboot", "terminate"),
+    "janitor": ("reset", "reboot", "terminate"),
+    "eks-node-monitoring-agent": ("reboot", "terminate"),
+    "node-healthcheck-controller-manager": ("reboot", "terminate"),
+    "self-node-remediation": ("reboot",),
+    "fence-agents-remediation": ("reboot",),
+    "machine-api-controllers": ("terminate",),
+    "cluster-api-controller-manager": ("terminate",),
+    "capi-controller-manager": ("terminate",),
+    "karpenter": ("terminate",),
+    "kured": ("drain", "reboot"),
+    "draino": ("cordon", "drain"),
+    "gpu-reset": ("reset",),
+}
+
+
+class Watchers(BaseModel):
+    """Everything found on a cluster that watches over GPU nodes."""
+
+    model_config = ConfigDict(frozen=True)
+
+    detectors: tuple[Detector, ...] = ()
+    remediators: tuple[Remediator, ...] = ()
+
+    def readers(self) -> tuple[Detector, ...]:
+        """Return the detectors that read the kernel log."""
+        return tuple(each for each in self.detectors if each.profile.transport)
+
+    def conditions(self) -> tuple[str, ...]:
+        """Return every node condition that some detector sets."""
+        return _all(each.profile.conditions for each in self.detectors)
+
+    def attribution(self) -> tuple[str, ...]:
+        """Return every label or annotation in which some detector says why it cordoned."""
+        return _all(each.profile.attribution for each in self.detectors)
+
+
+def find_watchers(api: Api) -> Watchers:
+    """Look through the cluster's DaemonSets and Deployments. Raises UsageError on a malformed declared profile."""
+    daemonsets = list(api.items("/apis/apps/v1/daemonsets"))
+    deployments = list(api.items("/apis/apps/v1/deployments"))
+    detectors = [found for found in map(_detector, daemonsets) if found]
+    remediators = [found for found in map(_remediator, daemonsets + deployments) if found]
+    acting = [Remediator(name=each.name, actions=each.profile.actions) for each in detectors if each.profile.actions]
+    return Watchers(detectors=tuple(detectors), remediators=tuple(remediators + acting))
+
+
+def detectors_on(api: Api, watchers: Watchers, node: str) -> list[Detector]:
+    """Return the detectors that read the kernel log of this node: those with a Ready pod on it."""
+    pods = list(api.items("/api/v1/pods", fields=f"spec.nodeName={node}"))
+    return [detector for detector in watchers.readers() if any(_is_ready_pod_of(detector, pod) for pod in pods)]
+
+
+def _detector(daemonset: JsonObject) -> Detector | None:
+    meta = daemonset["metadata"]
+    declared = (meta.get("labels") or {}).get(DETECTOR)
+    profile = _declared(meta, declared) if declared else _known(KNOWN_DETECTORS, meta["name"])
+    if profile is None:
+        return None
+    pod_labels = (daemonset["spec"].get("selector") or {}).get("matchLabels") or {}
+    return Detector(
+        name=declared or meta["name"], namespace=meta["namespace"], pod_labels=pod_labels, profile=profile
+    )
+
+
+def _declared(meta: JsonObject, name: str) -> Profile:
+    text = (meta.get("annotations") or {}).get(DETECTOR_PROFILE, "{}")
+    try:
+        return Profile.model_validate(json.loads(text))
+    except (ValidationError, ValueError) as failure:
+        why = problems(failure) if isinstance(failure, ValidationError) else "not JSON"
+        raise UsageError(f"detector {name}: its {DETECTOR_PROFILE} annotation cannot be read: {why}") from failure
+
+
+def _remediator(workload: JsonObject) -> Remediator | None:
+    meta = workload["metadata"]
+    declared = (meta.get("labels") or {}).get(REMEDIATOR)
+    actions = tuple(declared.split(".")) if declared else _known(KNOWN_REMEDIATORS, meta["name"])
+    return Remediator(name=f"{meta['namespace']}/{meta['name']}", actions=actions) if actions else None
+
+
+def _known(table: dict[str, Any], name: str) -> Any:
+    return next((value for part, value in table.items() if part in name), None)
+
+
+def _is_ready_pod_of(detector: Detector, pod: JsonObject) -> bool:
+    labels = pod["metadata"].get("labels") or {}
+    conditions = pod.get("status", {}).get("conditions") or ()
+    return (
+        pod["metadata"]["namespace"] == detector.namespace
+        and bool(detector.pod_labels)
+        and detector.pod_labels.items() <= labels.items()
+        and any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+    )
+
+
+def _all(groups: Iterable[Iterable[str]]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name for group in groups for name in group))

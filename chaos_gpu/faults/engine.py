@@ -1,0 +1,151 @@
+"""Carry out a plan: everything that undoes it is in place before anything is changed."""
+
+import time
+from typing import Any
+
+from chaos_gpu.cluster.client import JsonObject
+from chaos_gpu.cluster.clock import compare_clocks
+from chaos_gpu.cluster.watch import Change, Recorder
+from chaos_gpu.criteria.timeline import Landed
+from chaos_gpu.errors import NotLanded, TargetError
+from chaos_gpu.faults import intent
+from chaos_gpu.faults.keeper import Keeper
+from chaos_gpu.faults.ledger import utc
+from chaos_gpu.faults.names import EXERCISE, LEASE, NAMESPACE
+from chaos_gpu.faults.plan import Plan
+from chaos_gpu.faults.pods import events_of, reverter_job, start_job, start_pod
+from chaos_gpu.faults.run import Injection, Run
+from chaos_gpu.faults.targets import unfit
+
+
+def inject(run: Run, plan: Plan) -> Injection:
+    """Inject one fault and prove that it landed.
+
+    Raises: TargetError when the target is not fit any more, NotLanded when the effect was not read back, Refused when
+    another run holds the Lease, ApiError and ApiUnavailable as they come.
+    """
+    run.check()
+    _require_settled(run, plan)
+    _engage(run)
+    _require_fit(run, plan)
+    run.injections[plan.fault] = injection = Injection(plan)
+    note = intent.exercise_note(run, plan)
+    run.ledger.write(intent.ahead(run, plan, note))
+    _mark_node(run, plan, note)
+    injection.landed = _land(run, injection)
+    return injection
+
+
+def _engage(run: Run) -> None:
+    """Before the first change: reverter alive, Lease held, ledger open, recorder running."""
+    if run.engaged:
+        return
+    run.engaged = True
+    spec = {
+        "run": run.id,
+        "namespace": NAMESPACE,
+        "lease": LEASE,
+        "lease_s": run.settings.lease_s,
+        "ledger_wait_s": min(30.0, max(5.0, 2 * run.settings.lease_s)),
+    }
+    avoid = sorted({plan.target.node for plan in run.plans.values()})
+    start_job(run.api, reverter_job(run.settings, run.id, avoid, spec), run.settings.start_s)
+    run.keeper = Keeper(run)
+    run.keeper.acquire()
+    run.ledger.open({"experiment": run.title, "owner": run.owner, "environment": run.settings.environment})
+    run.keeper.start()
+    run.recorder = Recorder(run.api, "/api/v1/nodes", run.settings.selector)
+    run.recorder.start()
+
+
+def _require_settled(run: Run, plan: Plan) -> None:
+    if plan.fault in run.injections:
+        raise TargetError(f"fault {plan.fault} was injected already in this run")
+    for fault, injection in run.injections.items():
+        if not injection.settled:
+            raise TargetError(
+                f"the consequence of {fault} is not settled yet",
+                remedy="call revert and recovered for it first: faults are injected one at a time",
+            )
+
+
+def _require_fit(run: Run, plan: Plan) -> None:
+    node = run.api.get(f"/api/v1/nodes/{plan.target.node}")
+    if node["metadata"]["uid"] != plan.target.node_uid:
+        raise TargetError(f"node {plan.target.node} was replaced since the plan was made")
+    if reason := unfit(node, run.watchers.conditions()):
+        raise TargetError(f"node {plan.target.node} is not fit as a target: {reason}")
+
+
+def _mark_node(run: Run, plan: Plan, note: str) -> None:
+    """Tell the people on call, and time by the same change how long the watch takes to show one."""
+    sent_at = time.monotonic()
+    run.api.patch(f"/api/v1/nodes/{plan.target.node}", {"metadata": {"annotations": {EXERCISE: note}}})
+
+    def marked(change: Change) -> bool:
+        return (change.object["metadata"].get("annotations") or {}).get(EXERCISE) == note
+
+    assert run.recorder is not None  # noqa: S101 - engaged runs have one
+    if not run.recorder.wait_for(lambda changes: any(map(marked, changes)), sent_at + run.api.deadlines.total_s):
+        raise NotLanded(f"{plan.fault}: the watch on the nodes does not show our own mark: a reaction would be missed")
+    shown_at = next(change.at_s for change in run.recorder.changes if marked(change))
+    run.watch_delay_s = max(run.watch_delay_s, shown_at - sent_at)
+    run.api.create("/api/v1/namespaces/default/events", _event(run, plan))
+
+
+def _event(run: Run, plan: Plan) -> JsonObject:
+    now = utc().split(".")[0] + "Z"
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"generateName": "chaos-gpu-", "namespace": "default"},
+        "involvedObject": {"kind": "Node", "name": plan.target.node, "uid": plan.target.node_uid, "apiVersion": "v1"},
+        "reason": "ChaosGpuExercise",
+        "message": f"this is an exercise: run {run.id} of {run.owner} injects {plan.change}",
+        "type": "Normal",
+        "source": {"component": "chaos-gpu"},
+        "firstTimestamp": now,
+        "lastTimestamp": now,
+        "count": 1,
+    }
+
+
+def _land(run: Run, injection: Injection) -> Landed:
+    """Start the injector and wait for its proof. Raises NotLanded with the reason."""
+    plan = injection.plan
+    name = plan.pod["metadata"]["name"]
+    start_pod(run.api, plan.pod, run.settings.start_s)
+    for event in events_of(run.api, name, run.settings.start_s):
+        if event["event"] == "landed":
+            landed = _landed(run, plan, name, event["evidence"])
+            run.ledger.write(intent.after(run, plan, landed))
+            return landed
+        if event["event"] == "failed":
+            reason = str(event.get("reason"))
+            run.ledger.write(intent.never(run, plan, reason))
+            injection.settled = True
+            raise NotLanded(f"{plan.fault}: {reason}")
+    raise NotLanded(f"{plan.fault}: the injector ended without a word", remedy=f"kubectl -n {NAMESPACE} logs {name}")
+
+
+def _landed(run: Run, plan: Plan, pod: str, evidence: dict[str, Any]) -> Landed:
+    """Put the record's kernel time on the runner's clock.
+
+    The record was written between two readings of the node's clock; its kernel time stands if it lies between them.
+    """
+    clock = compare_clocks(run.api, NAMESPACE, pod)
+    first_ns, last_ns = evidence["between_ns"]
+    kernel_ns = evidence["kernel_us"] * 1000
+    at_ns = kernel_ns if first_ns <= kernel_ns <= last_ns else (first_ns + last_ns) / 2
+    return Landed(
+        at_s=clock.on_runner(at_ns),
+        error_s=clock.error_s + max(at_ns - first_ns, last_ns - at_ns) / 1e9,
+        code=plan.facts["code"],
+        pci=evidence["gpu"]["pci"],
+        gpu_uuid=evidence["gpu"]["uuid"],
+        node=plan.target.node,
+        node_uid=plan.target.node_uid,
+        marker=plan.facts["marker"],
+        text=evidence["text"],
+        seq=evidence["seq"],
+    )

@@ -1,0 +1,86 @@
+"""What the ledger says of one injection: intent, undo and foreseen consequence before it, the proof after it."""
+
+import json
+import time
+from typing import Any
+
+from chaos_gpu.cluster.client import JsonObject
+from chaos_gpu.criteria.timeline import Landed
+from chaos_gpu.faults.ledger import utc
+from chaos_gpu.faults.names import EXERCISE
+from chaos_gpu.faults.plan import Plan
+from chaos_gpu.faults.run import Run
+
+SPEC = "chaos-gpu/spec"
+
+
+def exercise_note(run: Run, plan: Plan) -> str:
+    """Say to the people on call what this is, on the node itself."""
+    until = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + plan.deadline_s))
+    who = {"run": run.id, "fault": plan.fault, "owner": run.owner, "until": until}
+    return json.dumps({"note": "this is an exercise", **who})
+
+
+def ahead(run: Run, plan: Plan, note: str) -> dict[str, Any]:
+    """Make the records to write before the change; written at once, so all of them are there or none."""
+    path = f"/metadata/annotations/{EXERCISE.replace('/', '~1')}"
+    mark = {
+        "what": f"mark on node {plan.target.node}",
+        "kind": "patch",
+        "path": f"/api/v1/nodes/{plan.target.node}",
+        "uid": plan.target.node_uid,
+        "undo": [{"op": "test", "path": path, "value": note}, {"op": "remove", "path": path}],
+        "state": "planned",
+    }
+    return {
+        f"fault.{plan.fault}": _fault(plan, plan.target.gpu, "planned"),
+        f"change.{plan.fault}.1": mark,
+        f"consequence.{plan.fault}": foreseen(run, plan),
+    }
+
+
+def after(run: Run, plan: Plan, landed: Landed) -> dict[str, Any]:
+    """Make the records to write once the fault has landed: where, and what its record looks like."""
+    gpu = {**plan.target.gpu, "pci": landed.pci, "uuid": landed.gpu_uuid}
+    consequence = foreseen(run, plan, landed)
+    return {
+        f"fault.{plan.fault}": {**_fault(plan, gpu, "landed"), "seq": landed.seq},
+        f"consequence.{plan.fault}": {**consequence, "state": "landed"},
+    }
+
+
+def never(run: Run, plan: Plan, reason: str) -> dict[str, Any]:
+    """Make the records for a fault of which the injector says that it changed nothing: it does not count."""
+    return {
+        f"fault.{plan.fault}": {"fault": plan.fault, "state": "not landed", "reason": reason},
+        f"consequence.{plan.fault}": {**foreseen(run, plan), "state": "settled", "how": f"nothing injected: {reason}"},
+    }
+
+
+def foreseen(run: Run, plan: Plan, landed: Landed | None = None) -> dict[str, Any]:
+    """Make the record of a reaction of the platform that may come, with all that is needed to know it for ours."""
+    return {
+        "fault": plan.fault,
+        "node": plan.target.node,
+        "selector": run.settings.selector,
+        "schedulable_before": True,
+        "code": plan.facts["code"],
+        "marker": plan.facts["marker"],
+        "pci": landed.pci if landed else plan.target.gpu.get("pci", ""),
+        "gpu_uuid": landed.gpu_uuid if landed else plan.target.gpu.get("uuid", ""),
+        **plan.consequence.model_dump(mode="json"),
+        "scan": _scan_after(plan.scan_pod, landed.seq if landed else 0),
+        "state": "foreseen",
+    }
+
+
+def _fault(plan: Plan, gpu: dict[str, str], state: str) -> dict[str, Any]:
+    where = {"node": plan.target.node, "node_uid": plan.target.node_uid, "gpu": gpu}
+    return {"fault": plan.fault, "kind": plan.kind, "state": state, "at": utc(), **where, **plan.facts}
+
+
+def _scan_after(pod: JsonObject, seq: int) -> JsonObject:
+    """Let the kernel log reader start behind our record."""
+    annotations = pod["metadata"]["annotations"]
+    spec = json.dumps({**json.loads(annotations[SPEC]), "after_seq": seq})
+    return {**pod, "metadata": {**pod["metadata"], "annotations": {**annotations, SPEC: spec}}}

@@ -1,0 +1,138 @@
+"""The ledger: a ConfigMap per run that says what was changed and how to undo it, written before the change."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from urllib.parse import parse_qsl
+
+from chaos_gpu.cluster.client import Api, JsonObject
+from chaos_gpu.errors import ApiError, ApiUnavailable, Conflict, Forbidden, Refused
+from chaos_gpu.faults.names import LEDGER, NAMESPACE, RUN, ledgers_path
+
+OPEN, CLOSED, STUCK = "open", "closed", "stuck"
+KEPT = timedelta(hours=24)
+
+
+@dataclass
+class Ledger:
+    """One run's ledger. Each record has a key of its own, so that two writers never overwrite each other."""
+
+    api: Api
+    run: str
+    uid: str = ""
+    _verdicts: int = field(default=0)
+
+    @property
+    def path(self) -> str:
+        """Where it is."""
+        return f"{ledgers_path()}/chaos-gpu-run-{self.run}"
+
+    def open(self, facts: Mapping[str, Any]) -> None:
+        """Create it. Raises Refused when the run id was used before."""
+        body = {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {
+                "name": f"chaos-gpu-run-{self.run}",
+                "namespace": NAMESPACE,
+                "labels": {RUN: self.run, LEDGER: OPEN, "app.kubernetes.io/managed-by": "chaos-gpu"},
+            },
+            "data": {"run": json.dumps({"run": self.run, "opened_at": utc(), **facts})},
+        }
+        try:
+            self.uid = self.api.create(ledgers_path(), body)["metadata"]["uid"]
+        except Conflict as failure:
+            raise Refused(f"run id {self.run} was used before", remedy="unset CHAOS_GPU_RUN or choose a new one") from failure
+
+    def write(self, records: Mapping[str, Mapping[str, Any]]) -> None:
+        """Write some records at once: all or none of them are there afterwards."""
+        self.api.patch(self.path, {"data": {key: json.dumps(record) for key, record in records.items()}})
+
+    def write_verdicts(self, verdicts: list[dict[str, Any]]) -> None:
+        """Keep outcome and reason of verdicts; their evidence goes into the journal."""
+        records = {}
+        for verdict in verdicts:
+            self._verdicts += 1
+            records[f"verdict.{self._verdicts:03}"] = {key: verdict[key] for key in ("criterion", "outcome", "reason", "at")}
+        self.write(records)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A ledger as found in the cluster."""
+
+    run: str
+    state: str
+    records: dict[str, Any]
+    created_at: datetime
+
+    @property
+    def faults(self) -> list[dict[str, Any]]:
+        """Return what was injected (or was about to be), in no particular order."""
+        return [record for key, record in self.records.items() if key.startswith("fault.")]
+
+    @property
+    def open_items(self) -> list[str]:
+        """Return what remains, as text."""
+        return [str(item) for item in self.records.get("recovery", {}).get("open", [])]
+
+
+def ledgers(api: Api, state: str = "") -> list[Entry]:
+    """List the ledgers of all runs, oldest first, optionally of one state."""
+    selector = f"{LEDGER}={state}" if state else LEDGER
+    return sorted((entry_of(each) for each in api.items(ledgers_path(), labels=selector)), key=lambda e: e.created_at)
+
+
+def ledger_of(api: Api, run: str) -> Entry | None:
+    """Read one run's ledger, None when there is none."""
+    found = api.find(f"{ledgers_path()}/chaos-gpu-run-{run}")
+    return entry_of(found) if found else None
+
+
+def entry_of(configmap: JsonObject) -> Entry:
+    """Read a ledger's ConfigMap; a record that is no JSON is kept as text, never fatal: `recover` must go on."""
+    meta = configmap["metadata"]
+    labels = meta.get("labels") or {}
+    created = datetime.fromisoformat(meta["creationTimestamp"].replace("Z", "+00:00"))
+    records = {key: _parse(value) for key, value in (configmap.get("data") or {}).items()}
+    return Entry(labels.get(RUN, ""), labels.get(LEDGER, ""), records, created)
+
+
+def recent_faults(api: Api, now: datetime) -> Iterator[dict[str, Any]]:
+    """Yield what was injected in the last 24 h, from every ledger that is kept."""
+    for entry in ledgers(api):
+        for fault in entry.faults:
+            at = str(fault.get("at", ""))
+            if at and now - datetime.fromisoformat(at) < KEPT:
+                yield fault
+
+
+def caller(api: Api) -> Any:
+    """Make the `call` through which the undo payload reaches the API: (status, object), OSError without an answer."""
+
+    def call(method: str, path: str, body: Any = None, content_type: str = "application/json") -> tuple[int, JsonObject]:
+        where, _, query = path.partition("?")
+        try:
+            return 200, api.request(method, where, dict(parse_qsl(query)), body, content_type)
+        except Forbidden as failure:
+            raise OSError(failure.reason) from failure
+        except ApiError as failure:
+            return failure.status, {"message": failure.reason}
+        except ApiUnavailable as failure:
+            raise OSError(failure.reason) from failure
+
+    return call
+
+
+def utc() -> str:
+    """Return the time now, UTC, microseconds."""
+    return datetime.now(UTC).isoformat(timespec="microseconds")
+
+
+def _parse(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return {"text": text}

@@ -1,0 +1,53 @@
+"""The names that the objects of a run carry in the cluster."""
+
+import hashlib
+import re
+
+NAMESPACE = "chaos-gpu"
+ENABLED = "chaos-gpu/enabled"
+ENVIRONMENT = "chaos-gpu/environment"
+RUN = "chaos-gpu/run"
+FAULT = "chaos-gpu/fault"
+ROLE = "chaos-gpu/role"
+LEDGER = "chaos-gpu/ledger"
+TARGET = "chaos-gpu/target"
+PROTECTED = "chaos-gpu/protected"
+EXERCISE = "chaos-gpu/exercise"
+DETECTOR = "chaos-gpu/detector"
+DETECTOR_PROFILE = "chaos-gpu/detector-profile"
+REMEDIATOR = "chaos-gpu/remediator"
+LEASE = "chaos-gpu-run"
+
+RUNNER = "chaos-gpu-runner"
+REVERTER = "chaos-gpu-reverter"
+INJECTOR = "chaos-gpu-injector"
+
+GPU_NODES = "nvidia.com/gpu.present=true"
+
+RUN_ID = re.compile(r"[a-z0-9]([-a-z0-9]{0,30}[a-z0-9])?")
+FAULT_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,18}[a-z0-9])?")
+
+
+def pods_path() -> str:
+    """Where our pods live."""
+    return f"/api/v1/namespaces/{NAMESPACE}/pods"
+
+
+def ledgers_path() -> str:
+    """Where the ledgers live."""
+    return f"/api/v1/namespaces/{NAMESPACE}/configmaps"
+
+
+def leases_path() -> str:
+    """Where the Lease of the active run lives."""
+    return f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
+
+
+def jobs_path() -> str:
+    """Where the reverter Jobs live."""
+    return f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs"
+
+
+def marker_of(run: str, fault: str) -> str:
+    """Make the token by which a fault's record is known again, the same for the same run and fault."""
+    return "cgpu-" + hashlib.sha256(f"{run}/{fault}".encode()).hexdigest()[:8]

@@ -1,0 +1,171 @@
+"""Build the pods that carry our payloads, start them and read their events.
+
+A pod brings its own script and spec as annotations, mounted as files: one object, nothing else to create or to leave.
+"""
+
+import json
+import time
+from collections.abc import Iterator, Mapping
+from importlib.resources import files
+from typing import Any
+
+from chaos_gpu.cluster.client import Api, JsonObject
+from chaos_gpu.cluster.watch import follow_one
+from chaos_gpu.errors import ApiError, ApiUnavailable, Conflict, NotLanded
+from chaos_gpu.faults.names import FAULT, INJECTOR, NAMESPACE, REVERTER, ROLE, RUN, jobs_path, pods_path
+from chaos_gpu.faults.settings import Settings
+
+MOUNT = "/chaos-gpu"
+SHARED_IMPORT = "from chaos_gpu.payloads.undo import"
+
+
+def payload_source(name: str) -> str:
+    """Return a payload as the one file it is sent as; `reverter` brings the shared undo code with it."""
+    scripts = files("chaos_gpu.payloads")
+    source = (scripts / f"{name}.py").read_text()
+    if SHARED_IMPORT not in source:
+        return source
+    shared = (scripts / "undo.py").read_text()
+    own = "\n".join(line for line in source.splitlines() if not line.startswith(SHARED_IMPORT))
+    return f"{shared}\n\n{own}\n"
+
+
+def payload_pod(settings: Settings, payload: str, spec: Mapping[str, Any]) -> JsonObject:
+    """Make the pod template (metadata.annotations and spec) that runs a payload with a spec."""
+    files_of = {"payload.py": "chaos-gpu/payload", "spec.json": "chaos-gpu/spec"}
+    items = [
+        {"path": path, "fieldRef": {"fieldPath": f"metadata.annotations['{key}']"}} for path, key in files_of.items()
+    ]
+    container = {
+        "name": "payload",
+        "image": settings.image,
+        "command": ["python3", "-I", f"{MOUNT}/payload.py", "--spec", f"{MOUNT}/spec.json"],
+        "volumeMounts": [{"name": "chaos-gpu", "mountPath": MOUNT, "readOnly": True}],
+        "resources": {"requests": {"cpu": "10m", "memory": "32Mi"}, "limits": {"memory": "128Mi"}},
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            "runAsNonRoot": True,
+            "runAsUser": 65534,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+    }
+    pod_spec: JsonObject = {
+        "restartPolicy": "Never",
+        "containers": [container],
+        "volumes": [{"name": "chaos-gpu", "downwardAPI": {"items": items}}],
+        "terminationGracePeriodSeconds": 10,
+    }
+    if settings.image_pull_secret:
+        pod_spec["imagePullSecrets"] = [{"name": settings.image_pull_secret}]
+    annotations = {"chaos-gpu/payload": payload_source(payload), "chaos-gpu/spec": json.dumps(spec)}
+    return {"metadata": {"annotations": annotations}, "spec": pod_spec}
+
+
+def node_pod(settings: Settings, name: str, node: str, labels: Mapping[str, str], payload: str, spec: Mapping[str, Any]) -> JsonObject:
+    """Make a privileged pod on one node: what reads and writes the node's kernel log must be."""
+    pod = payload_pod(settings, payload, spec)
+    pod |= {"apiVersion": "v1", "kind": "Pod"}
+    pod["metadata"] |= {"name": name, "namespace": NAMESPACE, "labels": dict(labels)}
+    container = pod["spec"]["containers"][0]
+    container["securityContext"] = {"privileged": True, "runAsUser": 0}
+    container["volumeMounts"].append({"name": "kmsg", "mountPath": "/dev/kmsg"})
+    pod["spec"]["volumes"].append({"name": "kmsg", "hostPath": {"path": "/dev/kmsg", "type": "CharDevice"}})
+    pod["spec"] |= {
+        "nodeName": node,
+        "serviceAccountName": INJECTOR,
+        "automountServiceAccountToken": False,
+        "tolerations": [{"operator": "Exists"}],
+    }
+    return pod
+
+
+def run_labels(run: str, role: str, fault: str = "") -> dict[str, str]:
+    """Make the labels by which everything of a run is found again."""
+    labels = {RUN: run, ROLE: role, "app.kubernetes.io/managed-by": "chaos-gpu"}
+    return {**labels, FAULT: fault} if fault else labels
+
+
+def reverter_job(settings: Settings, run: str, avoid: list[str], spec: Mapping[str, Any]) -> JsonObject:
+    """Make the reverter Job, kept off the targets."""
+    template = payload_pod(settings, "reverter", spec)
+    template["metadata"]["labels"] = run_labels(run, "reverter")
+    template["spec"]["serviceAccountName"] = REVERTER
+    off_targets = {"key": "kubernetes.io/hostname", "operator": "NotIn", "values": avoid}
+    template["spec"]["affinity"] = {
+        "nodeAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions": [off_targets]}]}
+        }
+    }
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": f"chaos-gpu-reverter-{run}", "namespace": NAMESPACE, "labels": run_labels(run, "reverter")},
+        "spec": {"backoffLimit": 6, "ttlSecondsAfterFinished": 5, "template": template},
+    }
+
+
+def start_job(api: Api, job: JsonObject, limit_s: float) -> None:
+    """Create a Job and see its pod alive: it has said `started`. Raises ApiUnavailable after `limit_s`."""
+    try:
+        api.create(jobs_path(), job)
+    except Conflict:  # our own first try, the answer of which got lost: its name holds the run id
+        pass
+    end = time.monotonic() + limit_s
+    selector = f"batch.kubernetes.io/job-name={job['metadata']['name']}"
+    while time.monotonic() < end:
+        for pod in api.items(pods_path(), labels=selector):
+            if _said(api, pod["metadata"]["name"], "started"):
+                return
+        time.sleep(0.05)
+    raise ApiUnavailable(
+        f"job {job['metadata']['name']} did not come alive within {limit_s:g} s",
+        remedy=f"kubectl -n {NAMESPACE} describe job,pod -l {RUN}; is the image reachable (CHAOS_GPU_IMAGE)?",
+    )
+
+
+def start_pod(api: Api, pod: JsonObject, limit_s: float) -> None:
+    """Create a pod and see it running (or finished already). Raises NotLanded with the kubelet's reason."""
+    name = pod["metadata"]["name"]
+    try:
+        api.create(pods_path(), pod)
+    except Conflict:
+        pass
+    waiting = "it was not scheduled"
+    for state in follow_one(api, pods_path(), name, limit_s):
+        if state is None:
+            raise NotLanded(f"pod {name} was deleted before it ran")
+        if state.get("status", {}).get("phase") in ("Running", "Succeeded", "Failed"):
+            return
+        waiting = _waiting(state) or waiting
+    raise NotLanded(f"pod {name} did not run within {limit_s:g} s: {waiting}", remedy="is CHAOS_GPU_IMAGE reachable?")
+
+
+def events_of(api: Api, name: str, limit_s: float) -> Iterator[JsonObject]:
+    """Follow the events that a payload prints, as they come, until it ends or `limit_s` passed in silence."""
+    lines = api.lines(f"{pods_path()}/{name}/log", {"follow": "true"}, read_s=limit_s)
+    yield from filter(None, map(_event, lines))
+
+
+def _said(api: Api, name: str, event: str) -> bool:
+    try:
+        lines = list(api.lines(f"{pods_path()}/{name}/log", {}, read_s=5))
+    except (ApiError, ApiUnavailable):  # no container yet
+        return False
+    return any(found.get("event") == event for found in map(_event, lines) if found)
+
+
+def _event(line: bytes) -> JsonObject | None:
+    try:
+        found = json.loads(line)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) and "event" in found else None
+
+
+def _waiting(pod: JsonObject) -> str:
+    for status in pod.get("status", {}).get("containerStatuses") or ():
+        waiting = (status.get("state") or {}).get("waiting") or {}
+        if waiting:
+            return f"{waiting.get('reason', '')} {str(waiting.get('message', ''))[:200]}".strip()
+    return ""

@@ -1,0 +1,241 @@
+"""Everything that is checked before a run may change anything: usage, safety, rights, targets, budgets."""
+
+import getpass
+import socket
+from collections import Counter
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+from chaoslib import substitute
+
+from chaos_gpu.cluster.client import Api, connect
+from chaos_gpu.criteria.registry import owed
+from chaos_gpu.errors import ApiError, ApiUnavailable, NotFound, Refused, TargetError, UsageError
+from chaos_gpu.faults.budget import GpuName, check_blast_radius, check_repeats, exhausted, injections_per_gpu
+from chaos_gpu.faults.detectors import Detector, Watchers, detectors_on, find_watchers
+from chaos_gpu.faults.ledger import CLOSED, OPEN, STUCK, Ledger, ledgers, recent_faults
+from chaos_gpu.faults.names import ENABLED, ENVIRONMENT, NAMESPACE
+from chaos_gpu.faults.plan import Plan
+from chaos_gpu.faults.rights import ENGINE, missing_rights
+from chaos_gpu.faults.run import Run
+from chaos_gpu.faults.settings import GuardArguments, Settings, new_run_id
+from chaos_gpu.faults.targets import Target, choose_gpu, choose_node, foreign_work, gpu_nodes
+from chaos_gpu.faults.xid import plan_xid
+
+INJECT_XID = ("chaos_gpu.actions.xid", "inject_xid")
+Activity = dict[str, Any]
+
+
+def arm(experiment: dict[str, Any], configuration: dict[str, Any], secrets: dict[str, Any], arguments: dict[str, Any]) -> Run:
+    """Check everything and make the run. Changes nothing.
+
+    Raises: UsageError and Refused with the remedy; other errors of the tree as the API gives them.
+    """
+    settings, guard = Settings.read(configuration), GuardArguments.read(arguments)
+    activities = list(resolved(experiment, configuration, secrets))
+    for activity in activities:
+        check_has_target(activity)
+    api = connect(settings.context)
+    check_opted_in(api, settings)
+    check_rights(api)
+    check_no_other_run(api)
+    watchers = find_watchers(api)
+    check_remediators(watchers, guard)
+    run_id = settings.run or new_run_id()
+    plans, detectors = _plans(api, settings, guard, watchers, run_id, activities)
+    return Run(
+        id=run_id,
+        title=str(experiment.get("title", "")),
+        owner=f"{getpass.getuser()}@{socket.gethostname()}",
+        api=api,
+        settings=settings,
+        guard=guard,
+        watchers=watchers,
+        detectors=detectors,
+        plans=plans,
+        owed=owed(experiment),
+        ledger=Ledger(api, run_id),
+    )
+
+
+def resolved(experiment: dict[str, Any], configuration: dict[str, Any], secrets: dict[str, Any]) -> Iterator[Activity]:
+    """Yield the activities of method and rollbacks with their arguments filled in.
+
+    Raises: UsageError when a `${…}` stays unresolved: Chaos Toolkit would hand it on as it is.
+    """
+    for activity in [*experiment.get("method", []), *experiment.get("rollbacks", [])]:
+        provider = activity.get("provider") or {}
+        arguments = substitute(provider.get("arguments") or {}, configuration, secrets)
+        if "${" in str(arguments):
+            raise UsageError(
+                f"activity {activity.get('name')!r}: an argument still holds an unresolved ${{…}}",
+                remedy="declare it under `configuration`, with a default",
+            )
+        yield {**activity, "provider": {**provider, "arguments": arguments}}
+
+
+def check_has_target(activity: Activity) -> None:
+    """Refuse an action that would hit everything: chaostoolkit-kubernetes takes "no selector" for "all"."""
+    provider = activity.get("provider") or {}
+    module, arguments = str(provider.get("module", "")), provider.get("arguments") or {}
+    if activity.get("type") != "action" or not module.startswith("chaosk8s."):
+        return
+    named = [key for key in ("name", "names", "label_selector", "field_selector", "node_name") if arguments.get(key)]
+    if not named:
+        raise Refused(
+            f"activity {activity.get('name')!r} ({module}.{provider.get('func')}) names no target: it would hit all",
+            remedy="give it a name or a label_selector",
+        )
+
+
+def check_opted_in(api: Api, settings: Settings) -> None:
+    """Refuse a cluster that did not opt in, or another one than the experiment is meant for."""
+    try:
+        namespace = api.get(f"/api/v1/namespaces/{NAMESPACE}")
+    except NotFound as failure:
+        raise Refused(
+            f"cluster {settings.context} is not open to experiments: it has no namespace {NAMESPACE}",
+            remedy=f"chaos-gpu install --context {settings.context} --environment <name>",
+        ) from failure
+    annotations = namespace["metadata"].get("annotations") or {}
+    if annotations.get(ENABLED) != "true":
+        raise Refused(f"cluster {settings.context} has opted out ({ENABLED} is not true)", remedy="ask its owners")
+    if not settings.environment or annotations.get(ENVIRONMENT) != settings.environment:
+        raise Refused(
+            f"the experiment is meant for environment {settings.environment!r},"
+            f" cluster {settings.context} is {annotations.get(ENVIRONMENT)!r}",
+            remedy="set CHAOS_GPU_ENVIRONMENT to the cluster's, if you really mean this cluster",
+        )
+
+
+def check_rights(api: Api) -> None:
+    """Refuse when a right is missing that a run, or its undoing, needs."""
+    missing = missing_rights(api, ENGINE)
+    if missing:
+        raise Refused(
+            f"the user of context {api.context} may not {'; '.join(map(str, missing))}",
+            remedy="chaos-gpu install grants them to ServiceAccount chaos-gpu-runner; see chaos-gpu doctor",
+        )
+
+
+def check_no_other_run(api: Api) -> None:
+    """Refuse while another run is active, or one has left a fault behind."""
+    for entry in ledgers(api):
+        if entry.state == STUCK:
+            raise Refused(
+                f"run {entry.run} left something behind: {'; '.join(entry.open_items)[:400] or 'see its ledger'}",
+                remedy=f"chaos-gpu recover {entry.run}",
+            )
+        if entry.state == OPEN:
+            raise Refused(
+                f"run {entry.run} is active", remedy=f"wait for it, or: chaos-gpu abort {entry.run} (chaos-gpu status)"
+            )
+        if entry.state != CLOSED:
+            raise Refused(f"the ledger of run {entry.run} cannot be read", remedy=f"chaos-gpu recover {entry.run}")
+
+
+def check_remediators(watchers: Watchers, guard: GuardArguments) -> None:
+    """Refuse when something on the cluster may do more to a node than the experiment allows: a fake record reboots too."""
+    allowed = set(guard.allow_remediation)
+    for remediator in watchers.remediators:
+        over = [action for action in remediator.actions if action not in allowed]
+        if over:
+            raise Refused(
+                f"{remediator.name} may {', '.join(over)} a node when it sees the fault",
+                remedy=f"pause it, or allow that openly: allow_remediation: [{', '.join([*sorted(allowed), *over])}]",
+            )
+
+
+def _plans(
+    api: Api, settings: Settings, guard: GuardArguments, watchers: Watchers, run: str, activities: list[Activity]
+) -> tuple[dict[str, Plan], list[Detector]]:
+    wanted = [each for each in activities if _is(each, INJECT_XID)]
+    if not wanted:
+        return {}, []
+    had = injections_per_gpu(recent_faults(api, datetime.now(UTC)))
+    chooser = _Chooser(api, settings, guard, watchers, had, len(wanted), settings.seed or run)
+    plans: dict[str, Plan] = {}
+    for activity in wanted:
+        plan = _plan_one(settings, guard, run, activity, chooser)
+        if plan.fault in plans:
+            raise UsageError(f"fault name {plan.fault!r} is used twice", remedy="each inject_… needs a name of its own")
+        plans[plan.fault] = plan
+    check_blast_radius(plans.values(), guard, len(gpu_nodes(api, settings.selector)))
+    check_repeats(plans.values(), had, guard)
+    return plans, chooser.detectors
+
+
+def _plan_one(settings: Settings, guard: GuardArguments, run: str, activity: Activity, chooser: "_Chooser") -> Plan:
+    arguments = activity["provider"]["arguments"]
+    fault, code = arguments.get("fault"), arguments.get("code")
+    if not isinstance(fault, str) or type(code) is not int:
+        raise UsageError(
+            f"activity {activity.get('name')!r}: `fault` must be a name and `code` a whole number,"
+            f" got {fault!r} and {code!r}"
+        )
+    target, detectors, refuse = chooser.target(str(arguments.get("node", "")), str(arguments.get("gpu", "")))
+    form = str(arguments.get("form", "process"))
+    return plan_xid(settings, guard, run, fault, code, form, target, detectors, refuse)
+
+
+class _Chooser:
+    """Chooses each target once, so that the faults of one experiment hit the same GPU unless told otherwise."""
+
+    def __init__(
+        self,
+        api: Api,
+        settings: Settings,
+        guard: GuardArguments,
+        watchers: Watchers,
+        had: Counter[GpuName],
+        repeats: int,
+        seed: str,
+    ) -> None:
+        self._api, self._settings, self._guard, self._watchers = api, settings, guard, watchers
+        self._had, self._repeats, self._seed = had, repeats, seed
+        self._chosen: dict[tuple[str, str], tuple[Target, list[Detector], dict[str, str]]] = {}
+        self.detectors: list[Detector] = []
+
+    def target(self, node: str, gpu: str) -> tuple[Target, list[Detector], dict[str, str]]:
+        """Return the target, the detectors that read its kernel log, and the GPUs there without budget."""
+        wanted = (node or self._settings.node, gpu or self._settings.gpu)
+        if wanted not in self._chosen:
+            self._chosen[wanted] = self._choose(*wanted)
+            self.detectors = self._chosen[wanted][1]
+        return self._chosen[wanted]
+
+    def _choose(self, wanted_node: str, wanted_gpu: str) -> tuple[Target, list[Detector], dict[str, str]]:
+        busy: dict[str, str] = {}
+        while True:
+            node = choose_node(
+                self._api, self._settings.selector, wanted_node, self._seed, busy, self._watchers.conditions()
+            )
+            name, uid = node["metadata"]["name"], node["metadata"]["uid"]
+            reason = self._busy(name)
+            if not reason:
+                break
+            if wanted_node or len(busy) > 20:
+                raise Refused(
+                    f"node {name} runs {reason}, which is not part of this run",
+                    remedy="choose another node, or label the pod chaos-gpu/target=allow if it may be disturbed",
+                )
+            busy[name] = f"it runs {reason}"
+        spent = exhausted(uid, self._had, self._guard, self._repeats)
+        gpu = choose_gpu(node, wanted_gpu, spent, self._seed)
+        refuse = {each["uuid"]: "it had its injections of the last 24 h" for each in spent if "uuid" in each}
+        return Target(node=name, node_uid=uid, gpu=gpu), detectors_on(self._api, self._watchers, name), refuse
+
+    def _busy(self, node: str) -> str:
+        if self._guard.allow_foreign_work:
+            return ""
+        return ", ".join(foreign_work(self._api, node)[:3])
+
+
+def _is(activity: Activity, what: tuple[str, str]) -> bool:
+    provider = activity.get("provider") or {}
+    return (provider.get("module"), provider.get("func")) == what
+
+
+REFUSALS = (UsageError, Refused, TargetError, ApiError, ApiUnavailable)
+"""Errors that, before anything was changed, mean "not started"."""

@@ -1,0 +1,113 @@
+"""Take back what a run did, see the platform's reaction through, and close the run."""
+
+import logging
+import time
+from typing import Any
+
+from chaos_gpu.errors import ApiError, ApiUnavailable, NotRecovered
+from chaos_gpu.faults import intent
+from chaos_gpu.faults.ledger import CLOSED, STUCK, caller, ledger_of
+from chaos_gpu.faults.names import NAMESPACE, jobs_path
+from chaos_gpu.faults.run import Injection, Run
+from chaos_gpu.payloads import undo
+
+logger = logging.getLogger("chaostoolkit.gpu")
+
+
+def revert(run: Run, fault: str) -> dict[str, Any]:
+    """Undo one fault's changes and see them gone. Idempotent. Raises NotRecovered with what remains."""
+    run.injection(fault)
+    restored, left = undo.undo(caller(run.api), NAMESPACE, run.id, fault)
+    run.restored += restored
+    if left:
+        raise NotRecovered("; ".join(left), remedy=f"chaos-gpu recover {run.id}")
+    return {"restored": restored}
+
+
+def recovered(run: Run, fault: str) -> dict[str, Any]:
+    """See the platform's reaction to one fault through to its end. Raises NotRecovered with what remains."""
+    restored, left = _settle(run, run.injection(fault))
+    if left:
+        raise NotRecovered("; ".join(left), remedy=f"chaos-gpu recover {run.id}")
+    return {"restored": restored}
+
+
+def revert_all(run: Run) -> tuple[list[str], list[str]]:
+    """Undo everything and settle every consequence, best effort. Returns what was restored and what remains."""
+    restored, left = undo.undo(caller(run.api), NAMESPACE, run.id)
+    run.restored += restored
+    for injection in run.injections.values():
+        good, bad = _settle(run, injection)
+        restored, left = restored + good, left + bad
+    return restored, left
+
+
+def close(run: Run) -> None:
+    """End the run: what is still there is undone or named in `run.open`, the ledger closed, the dead-men sent home."""
+    if not run.engaged:
+        return
+    try:
+        if not run.lost:
+            run.open = _close_ledger(run)
+        if run.lost:  # before, or while we were at it
+            run.open = _await_reverter(run)
+    except (ApiError, ApiUnavailable, OSError) as failure:
+        run.open = [f"whether everything is undone is not known ({failure}); the reverter in the cluster sees to it"]
+    run.closing.set()
+    if run.recorder:
+        run.recorder.stop()
+    try:
+        run.api.delete(f"{jobs_path()}/chaos-gpu-reverter-{run.id}", background=True)
+        if run.keeper:
+            run.keeper.release()
+    except (ApiError, ApiUnavailable) as failure:
+        logger.warning("run %s: its reverter Job and Lease end by themselves later: %s", run.id, failure)
+
+
+def _close_ledger(run: Run) -> list[str]:
+    if ledger_of(run.api, run.id) is None:  # interrupted before it was opened: nothing was changed either
+        return []
+    try:
+        _, left = revert_all(run)
+    except ApiUnavailable:
+        if run.lost:
+            return []
+        raise
+    undo.close_ledger(caller(run.api), NAMESPACE, run.id, "runner", run.restored, left)
+    return left
+
+
+def _settle(run: Run, injection: Injection) -> tuple[list[str], list[str]]:
+    if injection.settled:
+        return [], []
+    fault, landed = injection.plan.fault, injection.landed
+    elapsed_s = time.monotonic() - landed.at_s if landed else 0.0
+    seen = _reactions_seen(run, injection)
+    restored, left = undo.settle(caller(run.api), NAMESPACE, run.id, fault, elapsed_s, seen, run.pause)
+    run.restored += restored
+    injection.settled = not left
+    return restored, left
+
+
+def _reactions_seen(run: Run, injection: Injection) -> list[str]:
+    """List what the recorder saw the platform do about this fault: it may be over already."""
+    if injection.landed is None or run.recorder is None:
+        return []
+    record = intent.foreseen(run, injection.plan, injection.landed)
+    troubles = [undo.trouble_of(change.object, record) for change in list(run.recorder.changes)]
+    return list(dict.fromkeys(undo.describe(trouble) for trouble in troubles if trouble))
+
+
+def _await_reverter(run: Run) -> list[str]:
+    """The reverter has taken over: wait for it to finish. Returns what remains."""
+    settings = run.settings
+    limit_s = settings.lease_s + settings.reaction_s + settings.uncordon_s + settings.settle_s
+    end = time.monotonic() + limit_s
+    while time.monotonic() < end:
+        entry = ledger_of(run.api, run.id)
+        if entry is None or entry.state == CLOSED:
+            return []
+        if entry.state == STUCK:
+            return entry.open_items or ["the ledger is stuck"]
+        time.sleep(0.5)
+    return [f"the ledger of run {run.id} is not closed after {limit_s:g} s: chaos-gpu recover {run.id}"]

@@ -1,0 +1,79 @@
+"""Which rights a run needs: declared where they are used, granted by `install`, checked by the guard."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from chaos_gpu.cluster.client import Api
+from chaos_gpu.faults.names import NAMESPACE
+
+
+class Right(NamedTuple):
+    """Verbs on one kind of object, in our namespace or (namespaced=False) on the whole cluster."""
+
+    group: str
+    resource: str
+    verbs: tuple[str, ...]
+    namespaced: bool = True
+
+    def __str__(self) -> str:
+        where = f"in namespace {NAMESPACE}" if self.namespaced else "cluster-wide"
+        kind = f"{self.resource}.{self.group}" if self.group else self.resource
+        return f"{','.join(self.verbs)} {kind} {where}"
+
+
+ENGINE = (
+    Right("", "namespaces", ("get",), namespaced=False),
+    Right("", "nodes", ("get", "list", "watch", "patch"), namespaced=False),
+    Right("", "pods", ("list",), namespaced=False),
+    Right("", "events", ("create", "list"), namespaced=False),
+    Right("apps", "daemonsets", ("list",), namespaced=False),
+    Right("apps", "deployments", ("list",), namespaced=False),
+    Right("", "pods", ("create", "get", "list", "watch", "delete")),
+    Right("", "pods/log", ("get",)),
+    Right("", "pods/exec", ("create", "get")),
+    Right("", "configmaps", ("create", "get", "list", "watch", "patch", "delete")),
+    Right("coordination.k8s.io", "leases", ("create", "get", "patch", "delete")),
+    Right("batch", "jobs", ("create", "get", "list", "delete")),
+)
+
+REVERTER_RIGHTS = (
+    Right("", "nodes", ("list", "patch"), namespaced=False),
+    Right("", "pods", ("create", "get", "list", "delete")),
+    Right("", "pods/log", ("get",)),
+    Right("", "configmaps", ("get", "patch")),
+    Right("coordination.k8s.io", "leases", ("get", "patch", "delete")),
+)
+
+
+def missing_rights(api: Api, rights: Iterable[Right]) -> list[Right]:
+    """Ask the API server, verb by verb, what the user may not do. Returns the missing rights, one verb each."""
+    return [
+        Right(right.group, right.resource, (verb,), right.namespaced)
+        for right in rights
+        for verb in right.verbs
+        if not allowed(api, right, verb)
+    ]
+
+
+def allowed(api: Api, right: Right, verb: str) -> bool:
+    """Ask one SelfSubjectAccessReview."""
+    resource, _, subresource = right.resource.partition("/")
+    attributes = {"group": right.group, "resource": resource, "subresource": subresource, "verb": verb}
+    if right.namespaced:
+        attributes["namespace"] = NAMESPACE
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": attributes},
+    }
+    answer = api.create("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", review)
+    return bool((answer.get("status") or {}).get("allowed"))
+
+
+def rules(rights: Iterable[Right], namespaced: bool) -> list[dict[str, list[str]]]:
+    """Make the RBAC rules that grant these rights, of one scope."""
+    return [
+        {"apiGroups": [right.group], "resources": [right.resource], "verbs": list(right.verbs)}
+        for right in rights
+        if right.namespaced == namespaced
+    ]

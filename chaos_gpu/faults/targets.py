@@ -1,0 +1,166 @@
+"""Choose the node and the GPU to hit: never an empty selector, never someone else's work, always under a seed."""
+
+import random
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+from pydantic import BaseModel, ConfigDict
+
+from chaos_gpu.cluster.client import Api, JsonObject
+from chaos_gpu.errors import NotFound, TargetError, UsageError
+from chaos_gpu.faults.names import PROTECTED, RUN, TARGET
+
+OPT_OUTS = {
+    PROTECTED: "true",
+    "k8saas.nvidia.com/ManagedByNVSentinel": "false",
+    "nvsentinel.dgxc.nvidia.com/managed": "false",
+}
+CONTROL_PLANE = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
+PCI = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}")
+UUID = re.compile(r"GPU-[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+
+
+class Target(BaseModel):
+    """One GPU of one node, by UID; the GPU named by index, PCI address or UUID (exactly one)."""
+
+    model_config = ConfigDict(frozen=True)
+
+    node: str
+    node_uid: str
+    gpu: dict[str, str]
+
+    def __str__(self) -> str:
+        return f"node {self.node} (uid {self.node_uid}), GPU {' '.join(f'{k} {v}' for k, v in self.gpu.items())}"
+
+
+def gpu_nodes(api: Api, selector: str) -> list[JsonObject]:
+    """List the GPU nodes. Raises TargetError when there is none: nothing can be shown on an empty fleet."""
+    nodes = list(api.items("/api/v1/nodes", labels=selector))
+    if not nodes:
+        raise TargetError(
+            f"no node matches {selector!r}",
+            remedy="label the GPU nodes (GPU feature discovery does), or set CHAOS_GPU_SELECTOR",
+        )
+    return nodes
+
+
+def gpu_selector(text: str) -> dict[str, str]:
+    """Read how a GPU is named: index, PCI address (dddd:bb:dd, with or without function) or UUID; {} for any."""
+    name = text.strip()
+    if not name:
+        return {}
+    if name.isdecimal() and len(name) <= 3:
+        return {"index": str(int(name))}
+    if UUID.fullmatch(name):
+        return {"uuid": name}
+    address = re.sub(r"^0{4}(?=[0-9a-f]{4}:)", "", name.lower()).rsplit(".", 1)[0]
+    if PCI.fullmatch(address):
+        return {"pci": address}
+    raise UsageError(f"{text!r} names no GPU", remedy="give an index (0), a UUID (GPU-…) or a PCI address (0000:3b:00)")
+
+
+def gpu_count(node: JsonObject) -> int:
+    """Count a node's physical GPUs: GFD's label, else its capacity."""
+    labels = node["metadata"].get("labels") or {}
+    capacity = node.get("status", {}).get("capacity") or {}
+    text = str(labels.get("nvidia.com/gpu.count") or capacity.get("nvidia.com/gpu") or "0")
+    return int(text) if text.isdecimal() else 0
+
+
+def unfit(node: JsonObject, unhealthy_conditions: Iterable[str] = ()) -> str:
+    """Say why a node may not be a target, or "" when it may."""
+    labels = node["metadata"].get("labels") or {}
+    conditions = {each["type"]: each["status"] for each in node.get("status", {}).get("conditions") or ()}
+    if node.get("spec", {}).get("unschedulable"):
+        return "it is cordoned already"
+    if conditions.get("Ready") != "True":
+        return "it is not Ready"
+    for key, value in OPT_OUTS.items():
+        if labels.get(key) == value:
+            return f"it opted out ({key}={value})"
+    if any(key in labels for key in CONTROL_PLANE):
+        return "it is a control-plane node"
+    raised = [name for name in unhealthy_conditions if conditions.get(name) == "True"]
+    return f"its condition {raised[0]} is already raised" if raised else ""
+
+
+def foreign_work(api: Api, node: str) -> list[str]:
+    """List the pods on a node that request a GPU and are neither ours, a DaemonSet's, nor marked as a legal target."""
+    pods = api.items("/api/v1/pods", fields=f"spec.nodeName={node}")
+    return [f"{pod['metadata']['namespace']}/{pod['metadata']['name']} ({_gpus(pod)} GPU)" for pod in pods if _foreign(pod)]
+
+
+def choose_node(
+    api: Api, selector: str, wanted: str, seed: str, reject: Mapping[str, str], raised: Iterable[str]
+) -> JsonObject:
+    """Choose the target node: the wanted one, or one of the fit ones under the seed.
+
+    Args:
+        selector: label selector of the GPU nodes.
+        wanted: a node's name, "" for any.
+        seed: makes the choice repeatable.
+        reject: nodes that must not be taken, with the reason.
+        raised: condition types that mean a fault is already known there.
+
+    Raises: TargetError with the reason when none is fit.
+    """
+    if wanted:
+        return _named(api, selector, wanted, raised)
+    refused = {}
+    nodes = sorted(gpu_nodes(api, selector), key=lambda node: str(node["metadata"]["name"]))
+    random.Random(seed).shuffle(nodes)
+    for node in nodes:
+        name = node["metadata"]["name"]
+        reason = reject.get(name) or unfit(node, raised)
+        if not reason:
+            return node
+        refused[name] = reason
+    why = "; ".join(f"{name}: {reason}" for name, reason in list(refused.items())[:3])
+    raise TargetError(f"none of {len(nodes)} GPU nodes is fit as a target ({why})", remedy="free or repair a node first")
+
+
+def choose_gpu(node: JsonObject, wanted: str, exhausted: Sequence[dict[str, str]], seed: str) -> dict[str, str]:
+    """Choose the GPU: the wanted one, or an index of the node under the seed that has budget left."""
+    named = gpu_selector(wanted)
+    count = gpu_count(node)
+    if count == 0:
+        raise TargetError(f"node {node['metadata']['name']} has no GPU")
+    if named:
+        if int(named.get("index", 0)) >= count:
+            raise TargetError(f"node {node['metadata']['name']} has no GPU {wanted}, only 0 to {count - 1}")
+        return named
+    used = {each["index"] for each in exhausted if "index" in each}
+    left = [index for index in range(count) if str(index) not in used]
+    if not left:
+        raise TargetError(f"every GPU of node {node['metadata']['name']} has had its injections of the last 24 h")
+    return {"index": str(random.Random(seed).choice(left))}
+
+
+def _named(api: Api, selector: str, name: str, raised: Iterable[str]) -> JsonObject:
+    try:
+        node = api.get(f"/api/v1/nodes/{name}")
+    except NotFound as failure:
+        raise TargetError(f"there is no node {name!r}", remedy=f"kubectl get nodes -l {selector}") from failure
+    if name not in {each["metadata"]["name"] for each in gpu_nodes(api, selector)}:
+        raise TargetError(f"node {name} does not match {selector!r}")
+    if reason := unfit(node, raised):
+        raise TargetError(f"node {name} is not fit as a target: {reason}", remedy="choose another node")
+    return node
+
+
+def _foreign(pod: JsonObject) -> bool:
+    meta = pod["metadata"]
+    labels = meta.get("labels") or {}
+    owners = {owner["kind"] for owner in meta.get("ownerReferences") or ()}
+    over = pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
+    ours = RUN in labels or labels.get(TARGET) == "allow"
+    return bool(_gpus(pod)) and not over and not ours and "DaemonSet" not in owners
+
+
+def _gpus(pod: JsonObject) -> int:
+    total = 0
+    for container in [*(pod["spec"].get("containers") or ()), *(pod["spec"].get("initContainers") or ())]:
+        resources = container.get("resources") or {}
+        wanted = {**(resources.get("requests") or {}), **(resources.get("limits") or {})}
+        total += sum(int(n) for key, n in wanted.items() if key.startswith("nvidia.com/") and str(n).isdecimal())
+    return total

@@ -1,0 +1,89 @@
+"""Fault: a fake Xid record in a node's kernel log, where the platform's detectors look for real ones."""
+
+from chaos_gpu.criteria.xid.catalog import lookup
+from chaos_gpu.criteria.xid.record import PCI_PLACEHOLDER, Transport, as_written, compose
+from chaos_gpu.errors import Refused, UsageError
+from chaos_gpu.faults.detectors import Detector
+from chaos_gpu.faults.names import FAULT_NAME, marker_of
+from chaos_gpu.faults.plan import Consequence, Plan
+from chaos_gpu.faults.pods import node_pod, run_labels
+from chaos_gpu.faults.settings import GuardArguments, Settings
+from chaos_gpu.faults.targets import Target
+
+KIND = "xid"
+DCGM_BLANKS_ALL = 119
+"""DCGM's kernel log reader takes this code for a dead driver and blanks every field until its engine restarts."""
+
+
+def plan_xid(
+    settings: Settings,
+    guard: GuardArguments,
+    run: str,
+    fault: str,
+    code: int,
+    form: str,
+    target: Target,
+    detectors: list[Detector],
+    exhausted: dict[str, str],
+) -> Plan:
+    """Decide one Xid injection.
+
+    Args:
+        fault: its name, unique in the experiment.
+        code: an Xid code of the catalogue.
+        form: `plain` or `process`.
+        target: the GPU whose address the record bears.
+        detectors: those that read the target node's kernel log; they decide the transport.
+        exhausted: GPU UUIDs that had their injections of the last 24 h, with the reason.
+
+    Raises: UsageError for bad input, Refused for a code that needs to be allowed by name.
+    """
+    if not FAULT_NAME.fullmatch(fault):
+        raise UsageError(f"fault name {fault!r} is not a DNS label of up to 20 characters")
+    transport = transport_for(detectors)
+    if code == DCGM_BLANKS_ALL and code not in guard.allow_codes and transport is Transport.KMSG:
+        raise Refused(
+            f"{fault}: a raw Xid {code} makes DCGM blank all its fields until its engine restarts",
+            remedy=f"if that may be, add `allow_codes: [{code}]` to the guard's arguments",
+        )
+    marker = marker_of(run, fault)
+    record = compose(code, PCI_PLACEHOLDER, form=form, marker=marker)
+    spec = {
+        "mode": "inject",
+        "gpu": target.gpu,
+        "record": as_written(record.text, transport).decode(),
+        "marker": marker,
+        "refuse": exhausted,
+        "deadline_s": settings.deadline_s,
+        "landing_s": 5,
+    }
+    name = f"chaos-gpu-{run}-{fault}"
+    injector = node_pod(settings, name, target.node, run_labels(run, "injector", fault), KIND_PAYLOAD, spec)
+    injector["spec"]["activeDeadlineSeconds"] = round(settings.deadline_s + settings.start_s + 30)
+    scan = {"mode": "scan", "markers": [marker], "after_seq": 0}
+    return Plan(
+        fault=fault,
+        kind=KIND,
+        target=target,
+        change=f"one kernel record Xid {code} ({lookup(code).mnemonic}), {form}, transport {transport}",
+        undo="none: a kernel record stays in the log; instead: the platform's reaction is seen through",
+        consequence=Consequence(
+            conditions=tuple(dict.fromkeys(name for each in detectors for name in each.profile.conditions)),
+            attribution=tuple(dict.fromkeys(name for each in detectors for name in each.profile.attribution)),
+            reaction_s=settings.reaction_s,
+            uncordon_s=settings.uncordon_s,
+        ),
+        deadline_s=settings.deadline_s,
+        facts={"code": code, "form": form, "transport": str(transport), "marker": marker, "text": record.text},
+        pod=injector,
+        scan_pod=node_pod(settings, f"{name}-scan", target.node, run_labels(run, "scan", fault), KIND_PAYLOAD, scan),
+    )
+
+
+KIND_PAYLOAD = "kmsg"
+
+
+def transport_for(detectors: list[Detector]) -> Transport:
+    """Choose how to write so that the node's detectors can see it; one write cannot reach both kinds of reader."""
+    wanted = {each.profile.transport for each in detectors}
+    return Transport.BRACKET if wanted == {"bracket"} else Transport.KMSG

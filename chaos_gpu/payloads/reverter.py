@@ -1,0 +1,162 @@
+"""The dead-man of a run: a Job that undoes the run from its ledger once the runner's Lease has lapsed.
+
+Spec (JSON): run, namespace, lease (its name), lease_s (seconds), ledger_wait_s (end when no ledger came by then).
+Sent into its pod as one file together with `undo.py`.
+"""
+
+import http.client
+import json
+import os
+import ssl
+import sys
+import time
+import urllib.parse
+
+from chaos_gpu.payloads.undo import MERGE_PATCH, read_ledger, recover, utc
+
+ACCOUNT = os.environ.get("SERVICEACCOUNT_DIR", "/var/run/secrets/kubernetes.io/serviceaccount")
+
+
+def say(event, **facts):
+    """Print one event; a reader follows this log line by line."""
+    print(json.dumps({"event": event, "at": utc(), **facts}), flush=True)
+
+
+
+class Connection:
+    """The API server as seen from inside a pod, by the pod's own ServiceAccount."""
+
+    def __init__(self):
+        """Read address and authority from the environment that every pod has."""
+        host, port = os.environ.get("KUBERNETES_SERVICE_HOST", ""), os.environ.get("KUBERNETES_SERVICE_PORT", "443")
+        host = "[%s]" % host if ":" in host else host
+        self.url = urllib.parse.urlsplit(os.environ.get("KUBERNETES_API_URL") or "https://%s:%s" % (host, port))
+        authority = os.path.join(ACCOUNT, "ca.crt")
+        self.tls = ssl.create_default_context(cafile=authority) if self.url.scheme == "https" else None
+
+    def __call__(self, method, path, body=None, content_type="application/json"):
+        """Send one request; raises OSError when no answer came."""
+        with open(os.path.join(ACCOUNT, "token")) as file:
+            headers = {"Authorization": "Bearer " + file.read().strip(), "Content-Type": content_type}
+        if self.tls:
+            link = http.client.HTTPSConnection(self.url.netloc, timeout=10, context=self.tls)
+        else:
+            link = http.client.HTTPConnection(self.url.netloc, timeout=10)
+        try:
+            data = None if body is None else json.dumps(body)
+            link.request(method, self.url.path.rstrip("/") + path, data, headers)
+            answer = link.getresponse()
+            return answer.status, parse(answer.read())
+        except http.client.HTTPException as error:
+            raise OSError("%s %s: %r" % (method, path, error)) from error
+        finally:
+            link.close()
+
+
+def parse(data):
+    """Return the JSON object, or the text of a log as {"text": …}."""
+    try:
+        value = json.loads(data)
+    except ValueError:
+        value = None
+    return value if isinstance(value, dict) else {"text": data.decode(errors="replace")}
+
+
+def steadily(call):
+    """Make a call that rides out what passes: no answer, 429, 5xx. Gives up after about 30 s."""
+
+    def patient(method, path, body=None, content_type="application/json"):
+        end, wait = time.monotonic() + 30, 0.1
+        while True:
+            try:
+                status, found = call(method, path, body, content_type)
+                if status != 429 and status < 500:
+                    return status, found
+                error = OSError("HTTP %s" % status)
+            except OSError as failure:
+                error = failure
+            if time.monotonic() > end:
+                raise error
+            time.sleep(wait)
+            wait = min(2.0, wait * 2)
+
+    return patient
+
+
+def await_lapse(call, spec):
+    """Wait until the run's Lease has lapsed; False when the run closed its ledger itself, or never opened one.
+
+    Only changes of the Lease seen on our own monotonic clock count: clocks of two machines are never compared.
+    """
+    path = lease_path(spec)
+    give_up = time.monotonic() + spec["ledger_wait_s"]
+    last, changed_at = None, time.monotonic()
+    while True:
+        try:
+            records, state = read_ledger(call, spec["namespace"], spec["run"])
+            status, lease = call("GET", path)
+        except OSError as error:  # what we cannot see, we cannot call lapsed: the count starts anew
+            say("holding", reason="the API server does not answer: %s" % error)
+            changed_at = time.monotonic()
+            continue
+        if state == "closed" or (records is None and time.monotonic() > give_up):
+            return False
+        ours = status == 200 and lease["spec"].get("holderIdentity") == spec["run"]
+        if ours and lease["metadata"]["resourceVersion"] != last:
+            last, changed_at = lease["metadata"]["resourceVersion"], time.monotonic()
+        lapsed = records is not None and time.monotonic() - changed_at > spec["lease_s"]
+        if lapsed and (not ours or take_over(call, path, lease)):
+            return True
+        time.sleep(min(1.0, spec["lease_s"] / 10))
+
+
+def recover_steadily(call, spec):
+    """Undo the run; while the API server does not answer, keep trying: nobody else will."""
+    while True:
+        try:
+            return recover(call, spec["namespace"], spec["run"], "reverter")
+        except OSError as error:
+            say("holding", reason=str(error))
+            time.sleep(1)
+
+
+def lease_path(spec):
+    """Where the Lease is that the runner renews."""
+    return "/apis/coordination.k8s.io/v1/namespaces/%s/leases/%s" % (spec["namespace"], spec["lease"])
+
+
+def take_over(call, path, lease):
+    """Fence the runner off: once the Lease has another holder, its next renewal fails and it stops."""
+    patch = {
+        "metadata": {"resourceVersion": lease["metadata"]["resourceVersion"]},
+        "spec": {"holderIdentity": lease["spec"]["holderIdentity"] + ".reverter"},
+    }
+    status, _ = call("PATCH", path, patch, MERGE_PATCH)
+    return status == 200
+
+
+def drop_lease(call, spec):
+    """Remove the run's Lease, so that another run may start."""
+    status, lease = call("GET", lease_path(spec))
+    if status == 200 and lease["spec"].get("holderIdentity", "").split(".")[0] == spec["run"]:
+        options = {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": lease["metadata"]["uid"]}}
+        call("DELETE", lease_path(spec), options)
+
+
+def main(argv):
+    """Watch over one run. Exit 0: nothing (more) to undo; 4: something remains, the ledger says what."""
+    with open(argv[argv.index("--spec") + 1]) as file:
+        spec = json.load(file)
+    call = steadily(Connection())
+    say("started", run=spec["run"])
+    left = []
+    if await_lapse(call, spec):
+        say("holding", reason="the Lease has lapsed: undoing the run")
+        restored, left = recover_steadily(call, spec)
+        say("failed" if left else "reverted", restored=restored, open=left)
+    drop_lease(call, spec)
+    return 4 if left else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv))

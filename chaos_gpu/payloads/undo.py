@@ -1,0 +1,337 @@
+"""Undo what a run changed, from its ledger: as data, idempotent, best effort over everything, one summary.
+
+The runner, `chaos-gpu recover` and the in-cluster reverter Job all execute the ledger with these functions.
+A `call` is `call(method, path, body=None, content_type=…) -> (status, object)`; it raises OSError when no answer came.
+"""
+
+import datetime
+import json
+import re
+import time
+import urllib.parse
+
+JSON_PATCH = "application/json-patch+json"
+MERGE_PATCH = "application/merge-patch+json"
+LEDGER_LABEL = "chaos-gpu/ledger"
+MARKER = re.compile(r"cgpu-[0-9a-z]{8}")
+GONE_S = 20.0
+SMALL_FLEET = 64
+
+
+def utc():
+    """Return the time now, UTC, microseconds."""
+    return datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="microseconds")
+
+
+# --- the ledger ------------------------------------------------------------------------------------------------------
+
+
+def ledger_path(namespace, run):
+    """Where the run's ledger is kept."""
+    return "/api/v1/namespaces/%s/configmaps/chaos-gpu-run-%s" % (namespace, run)
+
+
+def read_ledger(call, namespace, run):
+    """Return (records by key, state), or (None, "") when there is no ledger."""
+    status, found = call("GET", ledger_path(namespace, run))
+    if status == 404:
+        return None, ""
+    expect(status, found, "read the ledger")
+    records = {key: json.loads(value) for key, value in (found.get("data") or {}).items()}
+    return records, found["metadata"].get("labels", {}).get(LEDGER_LABEL, "")
+
+
+def write_record(call, namespace, run, key, record, state=""):
+    """Write one record of the ledger; other keys stay as they are."""
+    patch = {"data": {key: json.dumps(record)}}
+    if state:
+        patch["metadata"] = {"labels": {LEDGER_LABEL: state}}
+    status, found = call("PATCH", ledger_path(namespace, run), patch, MERGE_PATCH)
+    expect(status, found, "write the ledger")
+
+
+def records_of(records, kind, fault=""):
+    """Return [(key, record)] of one kind, newest first: undo runs backwards."""
+    prefix = kind + "." + (fault + "." if fault and kind == "change" else fault)
+    exact = kind != "change" and fault
+    return [(k, records[k]) for k in sorted(records, reverse=True) if (k == prefix if exact else k.startswith(prefix))]
+
+
+def expect(status, found, what):
+    """Raise OSError unless the status is a success."""
+    if status >= 300:
+        raise OSError("cannot %s: HTTP %s %s" % (what, status, str(found.get("message", ""))[:200]))
+
+
+# --- undo ------------------------------------------------------------------------------------------------------------
+
+
+def undo(call, namespace, run, fault=""):
+    """End the injectors and undo the changes of one fault, or of all. Returns (restored, open), lists of text."""
+    records, _ = read_ledger(call, namespace, run)
+    restored, left = attempt(end_injectors, call, namespace, run, fault)
+    for key, record in records_of(records or {}, "change", fault):
+        if record["state"] in ("undone", "gone", "foreign"):
+            continue
+        good, bad = attempt(undo_change, call, namespace, run, key, record)
+        restored, left = restored + good, left + bad
+    return restored, left
+
+
+def attempt(step, *arguments):
+    """Do one step of many: what it could not do is said, and the next one is still tried."""
+    try:
+        return step(*arguments)
+    except (OSError, ValueError, KeyError) as error:
+        return [], ["%s: %s" % (step.__name__.replace("_", " "), error)]
+
+
+def end_injectors(call, namespace, run, fault=""):
+    """Delete the injector pods of the run and see them gone; each undoes its own fault on SIGTERM."""
+    selector = "chaos-gpu/run=%s,chaos-gpu/role=injector" % run + (",chaos-gpu/fault=%s" % fault if fault else "")
+    path = "/api/v1/namespaces/%s/pods" % namespace
+    query = "?labelSelector=" + urllib.parse.quote(selector)
+    seen = {}
+    end = time.monotonic() + GONE_S
+    while True:
+        status, found = call("GET", path + query)
+        expect(status, found, "list the injector pods")
+        pods = {pod["metadata"]["uid"]: pod["metadata"] for pod in found.get("items") or ()}
+        if not pods:
+            return ["injector pod %s ended" % meta["name"] for meta in seen.values()], []
+        for uid in set(pods) - set(seen):
+            options = {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": uid}}
+            call("DELETE", path + "/" + pods[uid]["name"], options)
+        seen.update(pods)
+        if time.monotonic() > end:
+            return [], ["injector pod %s does not end: is its node lost?" % meta["name"] for meta in pods.values()]
+        time.sleep(0.05)
+
+
+def undo_change(call, namespace, run, key, record):
+    """Undo one change, if the object is still the same and the value still ours."""
+    if record["kind"] == "delete":
+        options = {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": record["uid"]}}
+        status, found = call("DELETE", record["path"], options)
+    else:
+        patch = [{"op": "test", "path": "/metadata/uid", "value": record["uid"]}] + record["undo"]
+        status, found = call("PATCH", record["path"], patch, JSON_PATCH)
+    if status == 404:
+        return close_change(call, namespace, run, key, record, "gone", "%s: the object is gone" % record["what"])
+    if status in (409, 422):
+        note = "%s: changed by someone else meanwhile, left alone" % record["what"]
+        return close_change(call, namespace, run, key, record, "foreign", note)
+    expect(status, found, "undo %s" % record["what"])
+    return close_change(call, namespace, run, key, record, "undone", "%s: undone" % record["what"])
+
+
+def close_change(call, namespace, run, key, record, state, note):
+    """Note in the ledger how a change ended."""
+    write_record(call, namespace, run, key, {**record, "state": state, "note": note, "ended_at": utc()})
+    return [note], []
+
+
+# --- consequences: the platform's own reaction -----------------------------------------------------------------------
+
+
+def settle(call, namespace, run, fault="", elapsed_s=0.0, seen=(), pause=time.sleep):
+    """See the platform's reaction to one fault, or to all, through to its end. Returns (restored, open).
+
+    Args:
+        elapsed_s: time since the fault landed that already counts towards the reaction window.
+        seen: reactions that were seen already, as text.
+        pause: sleeps between two looks; the runner's raises when it must stop.
+    """
+    records, _ = read_ledger(call, namespace, run)
+    restored, left = [], []
+    for key, record in reversed(records_of(records or {}, "consequence", fault)):
+        if record["state"] == "settled":
+            continue
+        record = {**record, "seen": list(record.get("seen", [])) + list(seen)}
+        good, bad = attempt(settle_one, call, namespace, run, key, record, elapsed_s, pause)
+        restored, left = restored + good, left + bad
+    return restored, left
+
+
+def settle_one(call, namespace, run, key, record, elapsed_s, pause):
+    """Wait for the reaction and for its end; restore the node ourselves only when all says that it is ours."""
+    react_by = time.monotonic() + max(0.0, record["reaction_s"] - elapsed_s)
+    return_by = None
+    seen = record["seen"]
+    while True:
+        troubles, pace_s = look(call, record)
+        now = time.monotonic()
+        if troubles and return_by is None:
+            return_by = now + record["uncordon_s"]
+        seen += [text for text in (describe(trouble) for trouble in troubles) if text not in seen]
+        record = {**record, "seen": seen}
+        if not troubles and (seen or now >= react_by):
+            how = "the platform took it back: " + "; ".join(seen) if seen else "no reaction of the platform"
+            return close_consequence(call, namespace, run, key, record, how)
+        if troubles and now >= return_by:
+            return restore_all(call, namespace, run, key, record, troubles)
+        pause(pace_s)
+
+
+def look(call, record):
+    """List what the platform did on any GPU node because of our record: ([trouble], seconds to the next look)."""
+    status, found = call("GET", "/api/v1/nodes?labelSelector=" + urllib.parse.quote(record["selector"]))
+    expect(status, found, "list the GPU nodes")
+    nodes = found.get("items") or []
+    troubles = [trouble for trouble in (trouble_of(node, record) for node in nodes) if trouble]
+    return troubles, 0.1 if len(nodes) <= SMALL_FLEET else 2.0
+
+
+def trouble_of(node, record):
+    """Return what on this node names our record: {node, uid, cordoned, keys, conditions}, or None."""
+    meta = node["metadata"]
+    places = {"labels": meta.get("labels") or {}, "annotations": meta.get("annotations") or {}}
+    here = meta["name"] == record["node"]
+    keys = [
+        [place, name]
+        for name in record["attribution"]
+        for place, values in places.items()
+        if names_ours(values.get(name, ""), record, here)
+    ]
+    conditions = [
+        condition["type"]
+        for condition in node.get("status", {}).get("conditions") or ()
+        if condition["type"] in record["conditions"]
+        and condition.get("status") == "True"
+        and names_ours(condition.get("message", ""), record, here)
+    ]
+    cordoned = bool(node.get("spec", {}).get("unschedulable")) and bool(keys or conditions)
+    if not (keys or conditions):
+        return None
+    values = {name: places[place][name] for place, name in keys}
+    return {
+        "node": meta["name"], "uid": meta["uid"], "cordoned": cordoned, "keys": keys, "values": values,
+        "conditions": conditions,
+    }  # fmt: skip
+
+
+def names_ours(text, record, on_target):
+    """Say whether a text names our record: by its marker, or by code and GPU where it bears no other run's marker.
+
+    On another node than the target a PCI address proves nothing: machines of one kind have the same ones.
+    """
+    if record["marker"] in text:
+        return True
+    if not text or MARKER.search(text):
+        return False
+    names = [record.get("gpu_uuid", "")] + ([record.get("pci", "")] if on_target else [])
+    gpu = any(name and name.lower() in text.lower() for name in names)
+    return gpu and re.search(r"(?<![0-9a-fA-F:.])%d(?![0-9a-fA-F:.])" % record["code"], text) is not None
+
+
+def describe(trouble):
+    """Say in one phrase what the platform did."""
+    what = (["cordoned"] if trouble["cordoned"] else []) + ["condition " + name for name in trouble["conditions"]]
+    return "%s %s" % (trouble["node"], " and ".join(what or ["marked"]))
+
+
+def restore_all(call, namespace, run, key, record, troubles):
+    """The platform did not take its reaction back in time: return the nodes, where that is surely right."""
+    foreign = foreign_records(call, namespace, record)
+    restored, left = [], []
+    for trouble in troubles:
+        good, bad = attempt(restore_node, call, record, trouble, foreign)
+        restored, left = restored + good, left + bad
+    if left:
+        write_record(call, namespace, run, key, {**record, "state": "open", "how": "; ".join(left)})
+        return restored, left
+    how = "restored by us after %g s: %s" % (record["uncordon_s"], "; ".join(restored))
+    close_consequence(call, namespace, run, key, record, how)
+    return restored, left
+
+
+def restore_node(call, record, trouble, foreign):
+    """Uncordon one node whose cordon names our record; what the platform itself must clear is left and said."""
+    name = trouble["node"]
+    if foreign is None:
+        return [], ["%s: left as it is, its kernel log could not be read for other fault records" % describe(trouble)]
+    if foreign:
+        return [], ["%s: left as it is, a fault record that is not ours came since: %s" % (name, foreign[0][:200])]
+    if name == record["node"] and not record["schedulable_before"]:
+        return [], ["%s: left as it is, it was not schedulable before the run" % name]
+    restored = []
+    if trouble["cordoned"] or trouble["keys"]:
+        status, found = call("PATCH", "/api/v1/nodes/" + name, restoring_patch(trouble), JSON_PATCH)
+        if status == 422:
+            return [], ["%s: changed by someone else meanwhile, left alone" % describe(trouble)]
+        expect(status, found, "restore node %s" % name)
+        restored.append("%s: uncordoned, its cordon named our record" % name)
+    left = [
+        "node %s: condition %s still names our record; only its detector can clear it" % (name, condition)
+        for condition in trouble["conditions"]
+    ]
+    return restored, left
+
+
+def restoring_patch(trouble):
+    """Make the JSON patch that returns a node: same object, values still those that name our record."""
+    patch = [{"op": "test", "path": "/metadata/uid", "value": trouble["uid"]}]
+    if trouble["cordoned"]:
+        patch += [
+            {"op": "test", "path": "/spec/unschedulable", "value": True},
+            {"op": "remove", "path": "/spec/unschedulable"},
+        ]
+    for place, name in trouble["keys"]:
+        path = "/metadata/%s/%s" % (place, name.replace("~", "~0").replace("/", "~1"))
+        patch += [{"op": "test", "path": path, "value": trouble["values"][name]}, {"op": "remove", "path": path}]
+    return patch
+
+
+def foreign_records(call, namespace, record):
+    """Read the node's kernel log by a pod for GPU records since ours that are not ours; None if it cannot be read."""
+    pods = "/api/v1/namespaces/%s/pods" % namespace
+    manifest = record.get("scan")
+    if not manifest:
+        return None
+    path = pods + "/" + manifest["metadata"]["name"]
+    try:
+        status, found = call("POST", pods, manifest)
+        if status != 409:
+            expect(status, found, "start the kernel log reader")
+        return last_event(call, path).get("foreign")
+    except (OSError, ValueError):
+        return None
+    finally:
+        attempt(call, "DELETE", path, {"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0})
+
+
+def last_event(call, path):
+    """Wait for a pod to end and return the last event of its log."""
+    end = time.monotonic() + GONE_S
+    while time.monotonic() < end:
+        _, pod = call("GET", path)
+        if pod.get("status", {}).get("phase") in ("Succeeded", "Failed"):
+            status, log = call("GET", path + "/log")
+            expect(status, log, "read the pod's log")
+            return json.loads(log["text"].strip().splitlines()[-1]) if "text" in log else log
+        time.sleep(0.1)
+    raise OSError("pod %s did not end" % path)
+
+
+def close_consequence(call, namespace, run, key, record, how):
+    """Note in the ledger how a consequence ended."""
+    write_record(call, namespace, run, key, {**record, "state": "settled", "how": how, "settled_at": utc()})
+    return ["consequence of %s: %s" % (record["fault"], how)], []
+
+
+# --- the end of a run ------------------------------------------------------------------------------------------------
+
+
+def close_ledger(call, namespace, run, by, restored, left):
+    """Close the ledger, or mark it stuck with what remains."""
+    record = {"by": by, "at": utc(), "restored": restored, "open": left}
+    write_record(call, namespace, run, "recovery", record, "stuck" if left else "closed")
+
+
+def recover(call, namespace, run, by):
+    """Undo and settle everything of a run, then close its ledger. Returns (restored, open)."""
+    restored, left = undo(call, namespace, run)
+    settled, unsettled = settle(call, namespace, run)
+    restored, left = restored + settled, left + unsettled
+    close_ledger(call, namespace, run, by, restored, left)
+    return restored, left
