@@ -36,6 +36,8 @@ def broad_excepts(source: str) -> list[int]:
     found = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.ExceptHandler):
+            if ast.unparse(node.body[-1]) == "raise":
+                continue  # cleans up and lets it pass
             caught = {ast.unparse(each) for each in getattr(node.type, "elts", [node.type])} if node.type else BROAD
         elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("suppress"):
             caught = {ast.unparse(each) for each in node.args}
@@ -91,6 +93,7 @@ def test_the_rules_find_what_they_are_for() -> None:
     assert broad_excepts("try:\n  1\nexcept:\n  2") == [3]
     assert broad_excepts("with contextlib.suppress(Exception):\n  1") == [1]
     assert broad_excepts("try:\n  1\nexcept OSError:\n  2") == []
+    assert broad_excepts("try:\n  1\nexcept BaseException:\n  2\n  raise") == []
     assert too_long("def f():\n" + "    x = 1\n" * 40) == ["f: 41 lines"]
     assert too_long("x = 1\n" * 401) == ["module"]
     assert hidden_from_discovery("def f(a: int, *, b: int): ...") == ["f: keyword-only parameters"]
