@@ -31,7 +31,16 @@ class Row(NamedTuple):
     summary: str
 
 
-COMMANDS: dict[str, Row] = {}
+COMMANDS = {
+    "doctor": Row("chaos_gpu.cli.doctor:doctor", "What can be judged on this cluster, and why not the rest."),
+    "install": Row("chaos_gpu.cli.install:install", "Make namespace and rights, and open the cluster to experiments."),
+    "plan": Row("chaos_gpu.cli.plan:plan", "What an experiment would do; changes nothing."),
+    "status": Row("chaos_gpu.cli.runs:status", "Runs that the cluster knows of: active, closed, stuck."),
+    "abort": Row("chaos_gpu.cli.runs:abort", "Stop an active run now: it reverts and ends."),
+    "recover": Row("chaos_gpu.cli.runs:recover", "Undo what a dead runner left, from its ledger."),
+    "ledger": Row("chaos_gpu.cli.runs:ledger", "Keep house over the ledgers of past runs."),
+    "uninstall": Row("chaos_gpu.cli.install:uninstall", "Remove all that install made."),
+}
 
 
 class LazyGroup(click.Group):
@@ -85,10 +94,10 @@ def main(args: Sequence[str] | None = None) -> int:
     except click.ClickException as error:
         error.show()
         return REFUSED
-    except BrokenPipeError:
-        # The reader had enough (`| head`): nothing is wrong, and the flush at exit must not complain either.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return PASS
+    except SystemExit as ending:
+        if isinstance(ending.__context__, BrokenPipeError):
+            return INCONCLUSIVE  # click says 1; but a reader that went away (`| head`) is no failed criterion
+        raise
     except _chaos_gpu_error() as error:
         return _explain(error)
     return code if isinstance(code, int) else PASS
