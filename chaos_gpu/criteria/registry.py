@@ -1,0 +1,205 @@
+"""The criteria as code: what each says, its thresholds, who judges it, and which planted defects it must catch.
+
+Documentation and matrix are computed from here; nothing about a criterion is typed twice.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from pydantic import BaseModel, ConfigDict
+
+from chaos_gpu.errors import UsageError
+
+RECOVERY = "recovery"
+"""Stands in the matrix where a defect must show as "not recovered" rather than as a failed criterion."""
+
+NOT_RECOVERED = "not recovered"
+
+
+class Threshold(BaseModel):
+    """A number that a criterion compares with, and the environment variable that changes it."""
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str
+    default: float
+    unit: str
+    env: str
+
+
+class Criterion(BaseModel):
+    """One promise of the platform."""
+
+    model_config = ConfigDict(frozen=True)
+
+    id: str
+    layer: str
+    statement: str
+    source: str
+    thresholds: tuple[Threshold, ...]
+    probes: tuple[str, ...]
+    """Those that give a verdict on it, one for every time an experiment calls them."""
+    catches: Mapping[str, tuple[str, ...]]
+    """Experiment → planted defects with which it must fail this criterion."""
+
+    @property
+    def experiments(self) -> tuple[str, ...]:
+        """The experiments that judge it."""
+        return tuple(self.catches)
+
+    @property
+    def defects(self) -> tuple[str, ...]:
+        """The planted defects that it must catch."""
+        return tuple(defect for caught in self.catches.values() for defect in caught)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what `chaos-gpu criteria --json` prints."""
+        return {
+            "id": self.id,
+            "layer": self.layer,
+            "statement": self.statement,
+            "source": self.source,
+            "thresholds": [threshold.model_dump() for threshold in self.thresholds],
+            "probes": list(self.probes),
+            "experiments": list(self.experiments),
+            "defects": list(self.defects),
+        }
+
+
+class Cell(NamedTuple):
+    """One cell of the proof: with this defect, this experiment must give this criterion that outcome."""
+
+    criterion: str
+    experiment: str
+    defect: str | None
+    expected: str
+
+
+_DEVICE = "2 device health"
+_HEALTH_POLICY = "GPU platform verification, layer 2, node health policy"
+_FATAL = "device/xid-fatal-cordons-node"
+_APPLICATION = "device/xid-application-error-keeps-node"
+_CORDON = Threshold(name="cordon", default=60, unit="s", env="CHAOS_GPU_CORDON_S")
+
+_ALL = (
+    Criterion(
+        id="DEV-02",
+        layer=_DEVICE,
+        statement="An Xid that the policy calls fatal takes its node, and no other, out of service at once and for "
+        "good, and the detector's record names the GPU.",
+        source=_HEALTH_POLICY,
+        thresholds=(
+            Threshold(name="condition", default=60, unit="s", env="CHAOS_GPU_CONDITION_S"),
+            _CORDON,
+            Threshold(name="hold", default=5, unit="s", env="CHAOS_GPU_HOLD_S"),
+        ),
+        probes=("chaos_gpu.probes.device.xid_detected", "chaos_gpu.probes.device.time_to_cordon"),
+        catches={
+            _FATAL: ("detector-never-cordons", "detector-cordons-wrong-node", "detector-cordons-and-uncordons"),
+        },
+    ),
+    Criterion(
+        id="DEV-06",
+        layer=_DEVICE,
+        statement="What the platform does to the node equals its policy for the Xid's code: 48, 74 and 79 cordon it, "
+        "13 leaves it alone.",
+        source=_HEALTH_POLICY,
+        thresholds=(_CORDON,),
+        probes=("chaos_gpu.probes.device.time_to_cordon", "chaos_gpu.probes.device.node_kept"),
+        catches={_FATAL: ("detector-ignores-74",), _APPLICATION: ("detector-cordons-13",)},
+    ),
+    Criterion(
+        id="DEV-07",
+        layer=_DEVICE,
+        statement="The time from the Xid in the kernel log to the cordon is measured, and within its limit.",
+        source=_HEALTH_POLICY,
+        thresholds=(_CORDON,),
+        probes=("chaos_gpu.probes.device.time_to_cordon",),
+        catches={_FATAL: ("detector-slow", "detector-misses-every-second")},
+    ),
+)
+
+_BLOCKS_RECOVERY = MappingProxyType({_FATAL: ("detector-never-returns",)})
+_NEEDS = MappingProxyType({_FATAL: ("detector",), _APPLICATION: ("detector",)})
+"""Experiment → components of the platform without which it can say nothing."""
+
+JUDGES: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        probe: tuple(criterion.id for criterion in _ALL if probe in criterion.probes)
+        for probe in sorted({probe for criterion in _ALL for probe in criterion.probes})
+    }
+)
+"""Probe function → the criteria on which each of its calls gives one verdict."""
+
+
+def criteria() -> tuple[Criterion, ...]:
+    """Return every criterion there is code for."""
+    return _ALL
+
+
+def criterion(wanted: str) -> Criterion:
+    """Return one criterion by its id.
+
+    Raises:
+        UsageError: there is no such criterion.
+    """
+    for known in _ALL:
+        if known.id.casefold() == wanted.casefold():
+            return known
+    raise UsageError(f"no criterion {wanted!r}", remedy=f"one of: {', '.join(known.id for known in _ALL)}")
+
+
+def owed(experiment: Mapping[str, Any]) -> dict[str, int]:
+    """Count the verdicts that an experiment owes each criterion: one for each call of a probe that judges it.
+
+    Args:
+        experiment: as loaded from its file; whatever is not a probe of ours owes nothing.
+    """
+    called = (JUDGES.get(_function(activity), ()) for activity in _method(experiment))
+    return dict(sorted(Counter(judged for ids in called for judged in ids).items()))
+
+
+def matrix() -> tuple[Cell, ...]:
+    """Return every cell that `chaos-gpu prove` must find as expected."""
+    return tuple(_cells())
+
+
+def markdown() -> str:
+    """Return the criteria as the table that stands in the documentation."""
+    rows = ["| id | statement | thresholds | judged by | experiments | planted defects |", "|---|---|---|---|---|---|"]
+    for known in _ALL:
+        limits = "; ".join(f"{t.name} {t.default:g} {t.unit} (`{t.env}`)" for t in known.thresholds)
+        probes = ", ".join(f"`{probe.rpartition('.')[2]}`" for probe in known.probes)
+        experiments = ", ".join(f"`{experiment}`" for experiment in known.experiments)
+        defects = ", ".join(f"`{defect}`" for defect in known.defects)
+        cells = (known.id, known.statement, limits, probes, experiments, defects)
+        rows.append(f"| {' | '.join(cells)} |")
+    return "\n".join(rows) + "\n"
+
+
+def _cells() -> Iterator[Cell]:
+    experiments = sorted({experiment for known in _ALL for experiment in known.catches})
+    for experiment in experiments:
+        judged = [known for known in _ALL if experiment in known.catches]
+        yield from (Cell(known.id, experiment, None, "pass") for known in judged)
+        for known in judged:
+            yield from (Cell(known.id, experiment, defect, "fail") for defect in known.catches[experiment])
+        for defect in _BLOCKS_RECOVERY.get(experiment, ()):
+            yield Cell(RECOVERY, experiment, defect, NOT_RECOVERED)
+        for component in _NEEDS[experiment]:
+            yield from (Cell(known.id, experiment, f"without:{component}", "inconclusive") for known in judged)
+
+
+def _method(experiment: Mapping[str, Any]) -> list[Any]:
+    """Return the activities of the method, with references to earlier ones resolved."""
+    method = experiment.get("method")
+    activities = method if isinstance(method, list) else []
+    named = {a["name"]: a for a in activities if isinstance(a, dict) and isinstance(a.get("name"), str)}
+    return [named.get(a["ref"], a) if isinstance(a, dict) and isinstance(a.get("ref"), str) else a for a in activities]
+
+
+def _function(activity: Any) -> str:
+    provider = activity.get("provider") if isinstance(activity, dict) else None
+    return f"{provider.get('module')}.{provider.get('func')}" if isinstance(provider, dict) else ""

@@ -1,0 +1,1 @@
+"""From a journal to an outcome, offline, and from there to text, JUnit and HTML."""
