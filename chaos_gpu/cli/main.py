@@ -87,17 +87,20 @@ def main(args: Sequence[str] | None = None) -> int:
     """
     sys.excepthook = _internal_error
     try:
-        code = cli.main(args, prog_name="chaos-gpu", standalone_mode=False)
-    except click.Abort:
+        with cli.make_context("chaos-gpu", list(sys.argv[1:] if args is None else args)) as context:
+            code = cli.invoke(context)
+    except click.exceptions.Exit as ending:
+        return ending.exit_code
+    except (click.Abort, KeyboardInterrupt, EOFError):
         click.echo("interrupted", err=True)
         return INCONCLUSIVE
     except click.ClickException as error:
         error.show()
         return REFUSED
-    except SystemExit as ending:
-        if isinstance(ending.__context__, BrokenPipeError):
-            return INCONCLUSIVE  # click says 1; but a reader that went away (`| head`) is no failed criterion
-        raise
+    except BrokenPipeError:
+        # The reader went away (`| head`). What stands in the buffer must not be flushed into the pipe at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return INCONCLUSIVE
     except _chaos_gpu_error() as error:
         return _explain(error)
     return code if isinstance(code, int) else PASS
