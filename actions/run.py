@@ -12,6 +12,7 @@ def hold(configuration: Dict[str, Any], seconds: float) -> Dict[str, Any]:
     """Keep the fault in place for some seconds; ends at once when the run is aborted, interrupted or lost.
 
     Args:
+        configuration: the experiment's, given by Chaos Toolkit.
         seconds: how long.
     """
     armed_run(configuration).pause(float(seconds))
@@ -22,6 +23,7 @@ def revert(configuration: Dict[str, Any], fault: str) -> Dict[str, Any]:
     """Undo what one fault changed, and see it gone. Idempotent.
 
     Args:
+        configuration: the experiment's, given by Chaos Toolkit.
         fault: the name that it was injected under.
 
     Raises: NotRecovered with what remains.
@@ -33,6 +35,7 @@ def recovered(configuration: Dict[str, Any], fault: str) -> Dict[str, Any]:
     """See the platform's reaction to one fault through to its end; restore the node if the platform does not.
 
     Args:
+        configuration: the experiment's, given by Chaos Toolkit.
         fault: the name that it was injected under.
 
     Raises: NotRecovered with what remains.

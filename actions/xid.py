@@ -18,6 +18,7 @@ def inject_xid(
     and seen through by `recovered`.
 
     Args:
+        configuration: the experiment's, given by Chaos Toolkit.
         fault: a name for it, unique in the experiment; probes, `revert` and `recovered` take the same.
         code: an Xid code of NVIDIA's catalogue.
         form: `process` (with pid and name) or `plain` (without).

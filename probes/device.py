@@ -19,6 +19,7 @@ def xid_detected(configuration: Dict[str, Any], fault: str) -> Dict[str, Any]:
     Waits for twice the condition's limit at most (configuration `condition_s`, seconds).
 
     Args:
+        configuration: the experiment's, given by Chaos Toolkit.
         fault: the name that the Xid was injected under.
 
     Returns: {verdicts}.
@@ -39,6 +40,7 @@ def time_to_cordon(configuration: Dict[str, Any], fault: str) -> Dict[str, Any]:
     for twice the limit at most (configuration `cordon_s`, seconds), and for `hold_s` after the cordon.
 
     Args:
+        configuration: the experiment's, given by Chaos Toolkit.
         fault: the name that the Xid was injected under.
 
     Returns: {verdicts}.
@@ -66,6 +68,7 @@ def node_kept(configuration: Dict[str, Any], fault: str) -> Dict[str, Any]:
     Watches for the whole window (configuration `cordon_s`, seconds).
 
     Args:
+        configuration: the experiment's, given by Chaos Toolkit.
         fault: the name that the Xid was injected under.
 
     Returns: {verdicts}.

@@ -25,6 +25,7 @@ def criteria_hold(configuration: Dict[str, Any], criteria: List[str]) -> Dict[st
     A steady-state probe: use `tolerance: 1`.
 
     Args:
+        configuration: the experiment's, given by Chaos Toolkit.
         criteria: ids of the registry, such as DEV-02.
 
     Returns: {status: 1 or 0, verdicts}.

@@ -116,6 +116,7 @@ def follow_one(api: Api, path: str, name: str, limit_s: float) -> Iterator[JsonO
     """Yield one object as it is and at each change; None when it is deleted; ends after `limit_s`.
 
     Args:
+        api: the connection.
         path: of the collection, "/api/v1/namespaces/x/pods".
         name: of the object.
         limit_s: seconds to follow it.

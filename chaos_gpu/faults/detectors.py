@@ -133,9 +133,7 @@ def _detector(daemonset: JsonObject) -> Detector | None:
     if profile is None:
         return None
     pod_labels = (daemonset["spec"].get("selector") or {}).get("matchLabels") or {}
-    return Detector(
-        name=declared or meta["name"], namespace=meta["namespace"], pod_labels=pod_labels, profile=profile
-    )
+    return Detector(name=declared or meta["name"], namespace=meta["namespace"], pod_labels=pod_labels, profile=profile)
 
 
 def _declared(meta: JsonObject, name: str) -> Profile:

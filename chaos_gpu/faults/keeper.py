@@ -62,7 +62,8 @@ class Keeper:
         entry = ledger_of(api, holder.split(".")[0])
         if (entry and entry.state != CLOSED) or (entry is None and not self._stale(lease)):
             raise Refused(
-                f"run {holder} is active", remedy=f"wait for it, or: chaos-gpu abort {holder}; chaos-gpu status {holder}"
+                f"run {holder} is active",
+                remedy=f"wait for it, or: chaos-gpu abort {holder}; chaos-gpu status {holder}",
             )
         api.delete(f"{leases_path()}/{LEASE}", uid=lease["metadata"]["uid"])
         return api.create(leases_path(), body)
@@ -76,7 +77,11 @@ class Keeper:
 
     def _spec(self) -> dict[str, Any]:
         seconds = max(1, round(self._run.settings.lease_s))
-        return {"holderIdentity": self._run.id, "leaseDurationSeconds": seconds, "renewTime": utc().replace("+00:00", "Z")}
+        return {
+            "holderIdentity": self._run.id,
+            "leaseDurationSeconds": seconds,
+            "renewTime": utc().replace("+00:00", "Z"),
+        }
 
     def _renewed(self, lease: dict[str, Any], asked_at: float) -> None:
         self._version = lease["metadata"]["resourceVersion"]

@@ -44,7 +44,9 @@ class Ledger:
         try:
             self.uid = self.api.create(ledgers_path(), body)["metadata"]["uid"]
         except Conflict as failure:
-            raise Refused(f"run id {self.run} was used before", remedy="unset CHAOS_GPU_RUN or choose a new one") from failure
+            raise Refused(
+                f"run id {self.run} was used before", remedy="unset CHAOS_GPU_RUN or choose a new one"
+            ) from failure
 
     def write(self, records: Mapping[str, Mapping[str, Any]]) -> None:
         """Write some records at once: all or none of them are there afterwards."""
@@ -55,7 +57,9 @@ class Ledger:
         records = {}
         for verdict in verdicts:
             self._verdicts += 1
-            records[f"verdict.{self._verdicts:03}"] = {key: verdict[key] for key in ("criterion", "outcome", "reason", "at")}
+            records[f"verdict.{self._verdicts:03}"] = {
+                key: verdict[key] for key in ("criterion", "outcome", "reason", "at")
+            }
         self.write(records)
 
 
@@ -112,7 +116,9 @@ def recent_faults(api: Api, now: datetime) -> Iterator[dict[str, Any]]:
 def caller(api: Api) -> Any:
     """Make the `call` through which the undo payload reaches the API: (status, object), OSError without an answer."""
 
-    def call(method: str, path: str, body: Any = None, content_type: str = "application/json") -> tuple[int, JsonObject]:
+    def call(
+        method: str, path: str, body: Any = None, content_type: str = "application/json"
+    ) -> tuple[int, JsonObject]:
         where, _, query = path.partition("?")
         try:
             return 200, api.request(method, where, dict(parse_qsl(query)), body, content_type)

@@ -6,6 +6,7 @@ A pod brings its own script and spec as annotations, mounted as files: one objec
 import json
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from importlib.resources import files
 from typing import Any
 
@@ -62,7 +63,9 @@ def payload_pod(settings: Settings, payload: str, spec: Mapping[str, Any]) -> Js
     return {"metadata": {"annotations": annotations}, "spec": pod_spec}
 
 
-def node_pod(settings: Settings, name: str, node: str, labels: Mapping[str, str], payload: str, spec: Mapping[str, Any]) -> JsonObject:
+def node_pod(
+    settings: Settings, name: str, node: str, labels: Mapping[str, str], payload: str, spec: Mapping[str, Any]
+) -> JsonObject:
     """Make a privileged pod on one node: what reads and writes the node's kernel log must be."""
     pod = payload_pod(settings, payload, spec)
     pod |= {"apiVersion": "v1", "kind": "Pod"}
@@ -94,23 +97,27 @@ def reverter_job(settings: Settings, run: str, avoid: list[str], spec: Mapping[s
     off_targets = {"key": "kubernetes.io/hostname", "operator": "NotIn", "values": avoid}
     template["spec"]["affinity"] = {
         "nodeAffinity": {
-            "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions": [off_targets]}]}
+            "requiredDuringSchedulingIgnoredDuringExecution": {
+                "nodeSelectorTerms": [{"matchExpressions": [off_targets]}]
+            }
         }
     }
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
-        "metadata": {"name": f"chaos-gpu-reverter-{run}", "namespace": NAMESPACE, "labels": run_labels(run, "reverter")},
+        "metadata": {
+            "name": f"chaos-gpu-reverter-{run}",
+            "namespace": NAMESPACE,
+            "labels": run_labels(run, "reverter"),
+        },
         "spec": {"backoffLimit": 6, "ttlSecondsAfterFinished": 5, "template": template},
     }
 
 
 def start_job(api: Api, job: JsonObject, limit_s: float) -> None:
     """Create a Job and see its pod alive: it has said `started`. Raises ApiUnavailable after `limit_s`."""
-    try:
+    with suppress(Conflict):  # our own first try, the answer of which got lost: its name holds the run id
         api.create(jobs_path(), job)
-    except Conflict:  # our own first try, the answer of which got lost: its name holds the run id
-        pass
     end = time.monotonic() + limit_s
     selector = f"batch.kubernetes.io/job-name={job['metadata']['name']}"
     while time.monotonic() < end:
@@ -127,10 +134,8 @@ def start_job(api: Api, job: JsonObject, limit_s: float) -> None:
 def start_pod(api: Api, pod: JsonObject, limit_s: float) -> None:
     """Create a pod and see it running (or finished already). Raises NotLanded with the kubelet's reason."""
     name = pod["metadata"]["name"]
-    try:
+    with suppress(Conflict):
         api.create(pods_path(), pod)
-    except Conflict:
-        pass
     waiting = "it was not scheduled"
     for state in follow_one(api, pods_path(), name, limit_s):
         if state is None:

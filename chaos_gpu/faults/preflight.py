@@ -27,7 +27,9 @@ INJECT_XID = ("chaos_gpu.actions.xid", "inject_xid")
 Activity = dict[str, Any]
 
 
-def arm(experiment: dict[str, Any], configuration: dict[str, Any], secrets: dict[str, Any], arguments: dict[str, Any]) -> Run:
+def arm(
+    experiment: dict[str, Any], configuration: dict[str, Any], secrets: dict[str, Any], arguments: dict[str, Any]
+) -> Run:
     """Check everything and make the run. Changes nothing.
 
     Raises: UsageError and Refused with the remedy; other errors of the tree as the API gives them.
@@ -136,7 +138,7 @@ def check_no_other_run(api: Api) -> None:
 
 
 def check_remediators(watchers: Watchers, guard: GuardArguments) -> None:
-    """Refuse when something on the cluster may do more to a node than the experiment allows: a fake record reboots too."""
+    """Refuse when something on the cluster may do more to a node than allowed: it would on a fake record too."""
     allowed = set(guard.allow_remediation)
     for remediator in watchers.remediators:
         over = [action for action in remediator.actions if action not in allowed]

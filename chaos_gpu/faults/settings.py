@@ -30,14 +30,14 @@ class Settings(BaseModel):
     seed: str = ""
     image: str = DEFAULT_IMAGE
     image_pull_secret: str = ""
-    lease_s: float = Field(15, ge=1, le=300)
-    deadline_s: float = Field(600, gt=0, le=86400)
-    start_s: float = Field(120, gt=0, le=3600)
-    condition_s: float = Field(60, gt=0, le=86400)
-    cordon_s: float = Field(60, gt=0, le=86400)
-    uncordon_s: float = Field(300, ge=0, le=86400)
-    hold_s: float = Field(5, ge=0, le=3600)
-    settle_s: float = Field(30, ge=0, le=3600)
+    lease_s: float = Field(default=15, ge=1, le=300)
+    deadline_s: float = Field(default=600, gt=0, le=86400)
+    start_s: float = Field(default=120, gt=0, le=3600)
+    condition_s: float = Field(default=60, gt=0, le=86400)
+    cordon_s: float = Field(default=60, gt=0, le=86400)
+    uncordon_s: float = Field(default=300, ge=0, le=86400)
+    hold_s: float = Field(default=5, ge=0, le=3600)
+    settle_s: float = Field(default=30, ge=0, le=3600)
 
     @field_validator("context", "environment", "node", "gpu", "selector", "run", "seed", "image", mode="before")
     @classmethod
@@ -71,10 +71,10 @@ class GuardArguments(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     allow_remediation: list[Remediation] = Field(default_factory=list)
-    nodes: int = Field(1, ge=1)
-    gpus: int = Field(1, ge=1)
-    share_of_nodes: float = Field(0.1, gt=0, le=1)
-    repeats_per_day: int = Field(4, ge=1)
+    nodes: int = Field(default=1, ge=1)
+    gpus: int = Field(default=1, ge=1)
+    share_of_nodes: float = Field(default=0.1, gt=0, le=1)
+    repeats_per_day: int = Field(default=4, ge=1)
     allow_foreign_work: bool = False
     allow_codes: list[int] = Field(default_factory=list)
 
@@ -84,7 +84,9 @@ class GuardArguments(BaseModel):
         try:
             return cls.model_validate(arguments)
         except ValidationError as failure:
-            raise UsageError(f"guard: {problems(failure)}", remedy="see docs/safety.md for the guard's arguments") from failure
+            raise UsageError(
+                f"guard: {problems(failure)}", remedy="see docs/safety.md for the guard's arguments"
+            ) from failure
 
 
 def new_run_id() -> str:

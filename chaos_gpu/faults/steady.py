@@ -37,7 +37,9 @@ def criteria_hold(run: Run, criteria: Iterable[str]) -> dict[str, Any]:
     wanted = list(criteria)
     unowed = [criterion for criterion in wanted if criterion not in run.owed]
     if unowed:
-        raise UsageError(f"no probe of this method judges {', '.join(unowed)}", remedy="chaos-gpu criteria lists probes")
+        raise UsageError(
+            f"no probe of this method judges {', '.join(unowed)}", remedy="chaos-gpu criteria lists probes"
+        )
     if run.phase == "before":
         lacking = "" if run.detectors else _no_detector(run)
         verdicts = [run.record(each, inconclusive(lacking, {}, REMEDY_DETECTOR)) for each in wanted] if lacking else []

@@ -87,7 +87,9 @@ def unfit(node: JsonObject, unhealthy_conditions: Iterable[str] = ()) -> str:
 def foreign_work(api: Api, node: str) -> list[str]:
     """List the pods on a node that request a GPU and are neither ours, a DaemonSet's, nor marked as a legal target."""
     pods = api.items("/api/v1/pods", fields=f"spec.nodeName={node}")
-    return [f"{pod['metadata']['namespace']}/{pod['metadata']['name']} ({_gpus(pod)} GPU)" for pod in pods if _foreign(pod)]
+    return [
+        f"{pod['metadata']['namespace']}/{pod['metadata']['name']} ({_gpus(pod)} GPU)" for pod in pods if _foreign(pod)
+    ]
 
 
 def choose_node(
@@ -96,6 +98,7 @@ def choose_node(
     """Choose the target node: the wanted one, or one of the fit ones under the seed.
 
     Args:
+        api: the connection.
         selector: label selector of the GPU nodes.
         wanted: a node's name, "" for any.
         seed: makes the choice repeatable.
@@ -108,7 +111,7 @@ def choose_node(
         return _named(api, selector, wanted, raised)
     refused = {}
     nodes = sorted(gpu_nodes(api, selector), key=lambda node: str(node["metadata"]["name"]))
-    random.Random(seed).shuffle(nodes)
+    random.Random(seed).shuffle(nodes)  # noqa: S311 - to be repeatable, not secret
     for node in nodes:
         name = node["metadata"]["name"]
         reason = reject.get(name) or unfit(node, raised)
@@ -116,7 +119,9 @@ def choose_node(
             return node
         refused[name] = reason
     why = "; ".join(f"{name}: {reason}" for name, reason in list(refused.items())[:3])
-    raise TargetError(f"none of {len(nodes)} GPU nodes is fit as a target ({why})", remedy="free or repair a node first")
+    raise TargetError(
+        f"none of {len(nodes)} GPU nodes is fit as a target ({why})", remedy="free or repair a node first"
+    )
 
 
 def choose_gpu(node: JsonObject, wanted: str, exhausted: Sequence[dict[str, str]], seed: str) -> dict[str, str]:
@@ -133,7 +138,7 @@ def choose_gpu(node: JsonObject, wanted: str, exhausted: Sequence[dict[str, str]
     left = [index for index in range(count) if str(index) not in used]
     if not left:
         raise TargetError(f"every GPU of node {node['metadata']['name']} has had its injections of the last 24 h")
-    return {"index": str(random.Random(seed).choice(left))}
+    return {"index": str(random.Random(seed).choice(left))}  # noqa: S311 - to be repeatable, not secret
 
 
 def _named(api: Api, selector: str, name: str, raised: Iterable[str]) -> JsonObject:

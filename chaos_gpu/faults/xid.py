@@ -10,7 +10,7 @@ from chaos_gpu.faults.pods import node_pod, run_labels
 from chaos_gpu.faults.settings import GuardArguments, Settings
 from chaos_gpu.faults.targets import Target
 
-KIND = "xid"
+KIND, PAYLOAD = "xid", "kmsg"
 DCGM_BLANKS_ALL = 119
 """DCGM's kernel log reader takes this code for a dead driver and blanks every field until its engine restarts."""
 
@@ -29,6 +29,9 @@ def plan_xid(
     """Decide one Xid injection.
 
     Args:
+        settings: the experiment's configuration.
+        guard: what the experiment allows.
+        run: the run's id.
         fault: its name, unique in the experiment.
         code: an Xid code of the catalogue.
         form: `plain` or `process`.
@@ -58,7 +61,7 @@ def plan_xid(
         "landing_s": 5,
     }
     name = f"chaos-gpu-{run}-{fault}"
-    injector = node_pod(settings, name, target.node, run_labels(run, "injector", fault), KIND_PAYLOAD, spec)
+    injector = node_pod(settings, name, target.node, run_labels(run, "injector", fault), PAYLOAD, spec)
     injector["spec"]["activeDeadlineSeconds"] = round(settings.deadline_s + settings.start_s + 30)
     scan = {"mode": "scan", "markers": [marker], "after_seq": 0}
     return Plan(
@@ -76,11 +79,8 @@ def plan_xid(
         deadline_s=settings.deadline_s,
         facts={"code": code, "form": form, "transport": str(transport), "marker": marker, "text": record.text},
         pod=injector,
-        scan_pod=node_pod(settings, f"{name}-scan", target.node, run_labels(run, "scan", fault), KIND_PAYLOAD, scan),
+        scan_pod=node_pod(settings, f"{name}-scan", target.node, run_labels(run, "scan", fault), PAYLOAD, scan),
     )
-
-
-KIND_PAYLOAD = "kmsg"
 
 
 def transport_for(detectors: list[Detector]) -> Transport:

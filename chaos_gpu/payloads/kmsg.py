@@ -21,6 +21,8 @@ import select
 import signal
 import sys
 import time
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 READ_PATH = os.environ.get("KMSG_FILE_PATH", "/dev/kmsg")
 WRITE_PATH = os.environ.get("KMSG_WRITE_PATH", READ_PATH)
@@ -30,26 +32,25 @@ GPU_RECORD = re.compile(rb"(NVRM: )?(Xid|SXid) \(|fallen off the bus")
 POLL_S = 0.002
 
 
-def say(event, **facts):
+def say(event: str, **facts: Any) -> None:
     """Print one event; a reader follows this log line by line."""
     now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="microseconds")
     print(json.dumps({"event": event, "at": now, **facts}), flush=True)
 
 
-def gpus_of_node():
+def gpus_of_node() -> List[Dict[str, Any]]:
     """Read the driver's own list: [{index, pci, uuid, model}], in PCI order as nvidia-smi numbers them."""
-    found = []
-    root = os.path.join(NVIDIA_PATH, "gpus")
-    for entry in sorted(os.listdir(root)) if os.path.isdir(root) else []:
-        with open(os.path.join(root, entry, "information"), errors="replace") as file:
+    found: List[Dict[str, Any]] = []
+    for entry in sorted(Path(NVIDIA_PATH, "gpus").glob("*/information")):
+        with entry.open(errors="replace") as file:
             facts = dict(line.split(":", 1) for line in file if ":" in line)
-        pci = facts.get("Bus Location", entry).strip().lower().rsplit(".", 1)[0]
+        pci = facts.get("Bus Location", entry.parent.name).strip().lower().rsplit(".", 1)[0]
         uuid, model = facts.get("GPU UUID", "").strip(), facts.get("Model", "").strip()
         found.append({"index": len(found), "pci": pci, "uuid": uuid, "model": model})
     return found
 
 
-def choose(gpus, wanted):
+def choose(gpus: List[Dict[str, Any]], wanted: Dict[str, str]) -> Optional[Dict[str, Any]]:
     """Find the wanted GPU on this node, or None."""
     key, value = next(iter(wanted.items()))
     return next((gpu for gpu in gpus if str(gpu[key]).lower() == str(value).lower()), None)
@@ -58,14 +59,14 @@ def choose(gpus, wanted):
 class KernelLog:
     """Reads records from the end of the log (or its start) without blocking."""
 
-    def __init__(self, from_start=False):
+    def __init__(self, from_start: bool = False) -> None:
         """Open for reading; the real device gives one record a read, a file gives bytes."""
         self.fd = os.open(READ_PATH, os.O_RDONLY | os.O_NONBLOCK)
         self.rest = b""
         if not from_start:
             os.lseek(self.fd, 0, os.SEEK_END)
 
-    def records(self):
+    def records(self) -> Iterator[Tuple[int, int, bytes]]:
         """Yield what is there now as (seq, usec, text bytes), skipping continuation lines."""
         while True:
             try:
@@ -83,7 +84,7 @@ class KernelLog:
                     yield int(match.group(2)), int(match.group(3)), match.group(5)
 
 
-def write_record(data):
+def write_record(data: bytes) -> None:
     """Write one record with its own open and close: the kernel limits the rate per open file, silently."""
     fd = os.open(WRITE_PATH, os.O_WRONLY)
     try:
@@ -92,7 +93,7 @@ def write_record(data):
         os.close(fd)
 
 
-def read_back(log, marker, limit_s):
+def read_back(log: KernelLog, marker: str, limit_s: float) -> Optional[Tuple[int, int, str, int]]:
     """Wait for the record with our marker: (seq, usec, text, seen_ns), or None. Only this proves that it landed."""
     end = time.monotonic() + limit_s
     while time.monotonic() < end:
@@ -103,14 +104,14 @@ def read_back(log, marker, limit_s):
     return None
 
 
-def inject(spec, told_to_go):
+def inject(spec: Dict[str, Any], told_to_go: int) -> int:
     """Write, read back, hold until a byte is there to read from `told_to_go`. Returns the exit code."""
     gpus = gpus_of_node()
     say("started", gpus=gpus, node=os.uname().nodename)
     gpu = choose(gpus, spec["gpu"])
     if gpu is None:
-        known = ", ".join("%(index)s %(pci)s %(uuid)s" % each for each in gpus) or "none"
-        say("failed", reason="no GPU %s on this node (its GPUs: %s)" % (json.dumps(spec["gpu"]), known))
+        known = ", ".join("{index} {pci} {uuid}".format(**each) for each in gpus) or "none"
+        say("failed", reason="no GPU {} on this node (its GPUs: {})".format(json.dumps(spec["gpu"]), known))
         return 3
     if gpu["uuid"] in spec.get("refuse", {}):
         say("failed", reason=spec["refuse"][gpu["uuid"]])
@@ -120,7 +121,7 @@ def inject(spec, told_to_go):
         before = time.monotonic_ns()
         write_record(spec["record"].replace("{pci}", gpu["pci"]).encode())
     except OSError as error:
-        say("failed", reason="cannot write the kernel log %s: %s" % (WRITE_PATH, error))
+        say("failed", reason=f"cannot write the kernel log {WRITE_PATH}: {error}")
         return 3
     landed = read_back(log, spec["marker"], spec.get("landing_s", 5))
     if landed is None:
@@ -135,7 +136,7 @@ def inject(spec, told_to_go):
     return 0
 
 
-def scan(spec):
+def scan(spec: Dict[str, Any]) -> int:
     """Report the GPU records after `after_seq` that are not ours, and end."""
     markers = [marker.encode() for marker in spec["markers"]]
     foreign = [
@@ -147,21 +148,19 @@ def scan(spec):
     return 0
 
 
-def boot_id():
+def boot_id() -> str:
     """Name this boot of the node: sequence numbers mean nothing beyond it."""
     try:
-        with open("/proc/sys/kernel/random/boot_id") as file:
-            return file.read().strip()
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
         return ""
 
 
-def main(argv):
+def main(argv: List[str]) -> int:
     """Run the spec in the file given by --spec."""
     told_to_go, tell = os.pipe()
     signal.signal(signal.SIGTERM, lambda *_: os.write(tell, b"x"))
-    with open(argv[argv.index("--spec") + 1]) as file:
-        spec = json.load(file)
+    spec = json.loads(Path(argv[argv.index("--spec") + 1]).read_text())
     return scan(spec) if spec["mode"] == "scan" else inject(spec, told_to_go)
 
 

@@ -11,33 +11,37 @@ import ssl
 import sys
 import time
 import urllib.parse
+from pathlib import Path
+from typing import Any, List, Tuple
 
-from chaos_gpu.payloads.undo import MERGE_PATCH, read_ledger, recover, utc
+from chaos_gpu.payloads.undo import MERGE_PATCH, Call, Object, Result, read_ledger, recover, utc
 
-ACCOUNT = os.environ.get("SERVICEACCOUNT_DIR", "/var/run/secrets/kubernetes.io/serviceaccount")
+ACCOUNT = Path(os.environ.get("SERVICEACCOUNT_DIR", "/var/run/secrets/kubernetes.io/serviceaccount"))
 
 
-def say(event, **facts):
+def say(event: str, **facts: Any) -> None:
     """Print one event; a reader follows this log line by line."""
     print(json.dumps({"event": event, "at": utc(), **facts}), flush=True)
-
 
 
 class Connection:
     """The API server as seen from inside a pod, by the pod's own ServiceAccount."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         """Read address and authority from the environment that every pod has."""
         host, port = os.environ.get("KUBERNETES_SERVICE_HOST", ""), os.environ.get("KUBERNETES_SERVICE_PORT", "443")
-        host = "[%s]" % host if ":" in host else host
-        self.url = urllib.parse.urlsplit(os.environ.get("KUBERNETES_API_URL") or "https://%s:%s" % (host, port))
-        authority = os.path.join(ACCOUNT, "ca.crt")
-        self.tls = ssl.create_default_context(cafile=authority) if self.url.scheme == "https" else None
+        host = f"[{host}]" if ":" in host else host
+        self.url = urllib.parse.urlsplit(os.environ.get("KUBERNETES_API_URL") or f"https://{host}:{port}")
+        authority = ACCOUNT / "ca.crt"
+        self.tls = ssl.create_default_context(cafile=str(authority)) if self.url.scheme == "https" else None
 
-    def __call__(self, method, path, body=None, content_type="application/json"):
+    def __call__(
+        self, method: str, path: str, body: Any = None, content_type: str = "application/json"
+    ) -> Tuple[int, Object]:
         """Send one request; raises OSError when no answer came."""
-        with open(os.path.join(ACCOUNT, "token")) as file:
-            headers = {"Authorization": "Bearer " + file.read().strip(), "Content-Type": content_type}
+        token = (ACCOUNT / "token").read_text().strip()  # read each time: the kubelet renews it
+        headers = {"Authorization": "Bearer " + token, "Content-Type": content_type}
+        link: http.client.HTTPConnection
         if self.tls:
             link = http.client.HTTPSConnection(self.url.netloc, timeout=10, context=self.tls)
         else:
@@ -48,12 +52,12 @@ class Connection:
             answer = link.getresponse()
             return answer.status, parse(answer.read())
         except http.client.HTTPException as error:
-            raise OSError("%s %s: %r" % (method, path, error)) from error
+            raise OSError(f"{method} {path}: {error!r}") from error
         finally:
             link.close()
 
 
-def parse(data):
+def parse(data: bytes) -> Object:
     """Return the JSON object, or the text of a log as {"text": …}."""
     try:
         value = json.loads(data)
@@ -62,17 +66,17 @@ def parse(data):
     return value if isinstance(value, dict) else {"text": data.decode(errors="replace")}
 
 
-def steadily(call):
+def steadily(call: Call) -> Call:
     """Make a call that rides out what passes: no answer, 429, 5xx. Gives up after about 30 s."""
 
-    def patient(method, path, body=None, content_type="application/json"):
+    def patient(method: str, path: str, body: Any = None, content_type: str = "application/json") -> Tuple[int, Object]:
         end, wait = time.monotonic() + 30, 0.1
         while True:
             try:
                 status, found = call(method, path, body, content_type)
                 if status != 429 and status < 500:
                     return status, found
-                error = OSError("HTTP %s" % status)
+                error = OSError(f"HTTP {status}")
             except OSError as failure:
                 error = failure
             if time.monotonic() > end:
@@ -83,7 +87,7 @@ def steadily(call):
     return patient
 
 
-def await_lapse(call, spec):
+def await_lapse(call: Call, spec: Object) -> bool:
     """Wait until the run's Lease has lapsed; False when the run closed its ledger itself, or never opened one.
 
     Only changes of the Lease seen on our own monotonic clock count: clocks of two machines are never compared.
@@ -96,7 +100,7 @@ def await_lapse(call, spec):
             records, state = read_ledger(call, spec["namespace"], spec["run"])
             status, lease = call("GET", path)
         except OSError as error:  # what we cannot see, we cannot call lapsed: the count starts anew
-            say("holding", reason="the API server does not answer: %s" % error)
+            say("holding", reason=f"the API server does not answer: {error}")
             changed_at = time.monotonic()
             continue
         if state == "closed" or (records is None and time.monotonic() > give_up):
@@ -110,7 +114,7 @@ def await_lapse(call, spec):
         time.sleep(min(1.0, spec["lease_s"] / 10))
 
 
-def recover_steadily(call, spec):
+def recover_steadily(call: Call, spec: Object) -> Result:
     """Undo the run; while the API server does not answer, keep trying: nobody else will."""
     while True:
         try:
@@ -120,12 +124,12 @@ def recover_steadily(call, spec):
             time.sleep(1)
 
 
-def lease_path(spec):
+def lease_path(spec: Object) -> str:
     """Where the Lease is that the runner renews."""
-    return "/apis/coordination.k8s.io/v1/namespaces/%s/leases/%s" % (spec["namespace"], spec["lease"])
+    return "/apis/coordination.k8s.io/v1/namespaces/{}/leases/{}".format(spec["namespace"], spec["lease"])
 
 
-def take_over(call, path, lease):
+def take_over(call: Call, path: str, lease: Object) -> bool:
     """Fence the runner off: once the Lease has another holder, its next renewal fails and it stops."""
     patch = {
         "metadata": {"resourceVersion": lease["metadata"]["resourceVersion"]},
@@ -135,7 +139,7 @@ def take_over(call, path, lease):
     return status == 200
 
 
-def drop_lease(call, spec):
+def drop_lease(call: Call, spec: Object) -> None:
     """Remove the run's Lease, so that another run may start."""
     status, lease = call("GET", lease_path(spec))
     if status == 200 and lease["spec"].get("holderIdentity", "").split(".")[0] == spec["run"]:
@@ -143,13 +147,12 @@ def drop_lease(call, spec):
         call("DELETE", lease_path(spec), options)
 
 
-def main(argv):
+def main(argv: List[str]) -> int:
     """Watch over one run. Exit 0: nothing (more) to undo; 4: something remains, the ledger says what."""
-    with open(argv[argv.index("--spec") + 1]) as file:
-        spec = json.load(file)
+    spec = json.loads(Path(argv[argv.index("--spec") + 1]).read_text())
     call = steadily(Connection())
     say("started", run=spec["run"])
-    left = []
+    left: List[str] = []
     if await_lapse(call, spec):
         say("holding", reason="the Lease has lapsed: undoing the run")
         restored, left = recover_steadily(call, spec)

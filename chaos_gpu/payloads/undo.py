@@ -9,6 +9,11 @@ import json
 import re
 import time
 import urllib.parse
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+
+Object = Dict[str, Any]
+Call = Callable[..., Tuple[int, Object]]
+Result = Tuple[List[str], List[str]]
 
 JSON_PATCH = "application/json-patch+json"
 MERGE_PATCH = "application/merge-patch+json"
@@ -18,7 +23,7 @@ GONE_S = 20.0
 SMALL_FLEET = 64
 
 
-def utc():
+def utc() -> str:
     """Return the time now, UTC, microseconds."""
     return datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="microseconds")
 
@@ -26,12 +31,12 @@ def utc():
 # --- the ledger ------------------------------------------------------------------------------------------------------
 
 
-def ledger_path(namespace, run):
+def ledger_path(namespace: str, run: str) -> str:
     """Where the run's ledger is kept."""
-    return "/api/v1/namespaces/%s/configmaps/chaos-gpu-run-%s" % (namespace, run)
+    return f"/api/v1/namespaces/{namespace}/configmaps/chaos-gpu-run-{run}"
 
 
-def read_ledger(call, namespace, run):
+def read_ledger(call: Call, namespace: str, run: str) -> Tuple[Optional[Object], str]:
     """Return (records by key, state), or (None, "") when there is no ledger."""
     status, found = call("GET", ledger_path(namespace, run))
     if status == 404:
@@ -41,32 +46,32 @@ def read_ledger(call, namespace, run):
     return records, found["metadata"].get("labels", {}).get(LEDGER_LABEL, "")
 
 
-def write_record(call, namespace, run, key, record, state=""):
+def write_record(call: Call, namespace: str, run: str, key: str, record: Object, state: str = "") -> None:
     """Write one record of the ledger; other keys stay as they are."""
-    patch = {"data": {key: json.dumps(record)}}
+    patch: Object = {"data": {key: json.dumps(record)}}
     if state:
         patch["metadata"] = {"labels": {LEDGER_LABEL: state}}
     status, found = call("PATCH", ledger_path(namespace, run), patch, MERGE_PATCH)
     expect(status, found, "write the ledger")
 
 
-def records_of(records, kind, fault=""):
+def records_of(records: Object, kind: str, fault: str = "") -> List[Tuple[str, Object]]:
     """Return [(key, record)] of one kind, newest first: undo runs backwards."""
     prefix = kind + "." + (fault + "." if fault and kind == "change" else fault)
     exact = kind != "change" and fault
     return [(k, records[k]) for k in sorted(records, reverse=True) if (k == prefix if exact else k.startswith(prefix))]
 
 
-def expect(status, found, what):
+def expect(status: int, found: Object, what: str) -> None:
     """Raise OSError unless the status is a success."""
     if status >= 300:
-        raise OSError("cannot %s: HTTP %s %s" % (what, status, str(found.get("message", ""))[:200]))
+        raise OSError("cannot {}: HTTP {} {}".format(what, status, str(found.get("message", ""))[:200]))
 
 
 # --- undo ------------------------------------------------------------------------------------------------------------
 
 
-def undo(call, namespace, run, fault=""):
+def undo(call: Call, namespace: str, run: str, fault: str = "") -> Result:
     """End the injectors and undo the changes of one fault, or of all. Returns (restored, open), lists of text."""
     records, _ = read_ledger(call, namespace, run)
     restored, left = attempt(end_injectors, call, namespace, run, fault)
@@ -78,37 +83,39 @@ def undo(call, namespace, run, fault=""):
     return restored, left
 
 
-def attempt(step, *arguments):
+def attempt(step: Callable[..., Any], *arguments: Any) -> Result:
     """Do one step of many: what it could not do is said, and the next one is still tried."""
     try:
-        return step(*arguments)
+        return step(*arguments)  # type: ignore[no-any-return]
     except (OSError, ValueError, KeyError) as error:
-        return [], ["%s: %s" % (step.__name__.replace("_", " "), error)]
+        return [], ["{}: {}".format(step.__name__.replace("_", " "), error)]
 
 
-def end_injectors(call, namespace, run, fault=""):
+def end_injectors(call: Call, namespace: str, run: str, fault: str = "") -> Result:
     """Delete the injector pods of the run and see them gone; each undoes its own fault on SIGTERM."""
-    selector = "chaos-gpu/run=%s,chaos-gpu/role=injector" % run + (",chaos-gpu/fault=%s" % fault if fault else "")
-    path = "/api/v1/namespaces/%s/pods" % namespace
+    selector = f"chaos-gpu/run={run},chaos-gpu/role=injector" + (f",chaos-gpu/fault={fault}" if fault else "")
+    path = f"/api/v1/namespaces/{namespace}/pods"
     query = "?labelSelector=" + urllib.parse.quote(selector)
-    seen = {}
+    seen: Object = {}
     end = time.monotonic() + GONE_S
     while True:
         status, found = call("GET", path + query)
         expect(status, found, "list the injector pods")
         pods = {pod["metadata"]["uid"]: pod["metadata"] for pod in found.get("items") or ()}
         if not pods:
-            return ["injector pod %s ended" % meta["name"] for meta in seen.values()], []
+            return ["injector pod {} ended".format(meta["name"]) for meta in seen.values()], []
         for uid in set(pods) - set(seen):
             options = {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": uid}}
             call("DELETE", path + "/" + pods[uid]["name"], options)
         seen.update(pods)
         if time.monotonic() > end:
-            return [], ["injector pod %s does not end: is its node lost?" % meta["name"] for meta in pods.values()]
+            return [], [
+                "injector pod {} does not end: is its node lost?".format(meta["name"]) for meta in pods.values()
+            ]
         time.sleep(0.05)
 
 
-def undo_change(call, namespace, run, key, record):
+def undo_change(call: Call, namespace: str, run: str, key: str, record: Object) -> Result:
     """Undo one change, if the object is still the same and the value still ours."""
     if record["kind"] == "delete":
         options = {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": record["uid"]}}
@@ -117,15 +124,15 @@ def undo_change(call, namespace, run, key, record):
         patch = [{"op": "test", "path": "/metadata/uid", "value": record["uid"]}] + record["undo"]
         status, found = call("PATCH", record["path"], patch, JSON_PATCH)
     if status == 404:
-        return close_change(call, namespace, run, key, record, "gone", "%s: the object is gone" % record["what"])
+        return close_change(call, namespace, run, key, record, "gone", "{}: the object is gone".format(record["what"]))
     if status in (409, 422):
-        note = "%s: changed by someone else meanwhile, left alone" % record["what"]
+        note = "{}: changed by someone else meanwhile, left alone".format(record["what"])
         return close_change(call, namespace, run, key, record, "foreign", note)
-    expect(status, found, "undo %s" % record["what"])
-    return close_change(call, namespace, run, key, record, "undone", "%s: undone" % record["what"])
+    expect(status, found, "undo {}".format(record["what"]))
+    return close_change(call, namespace, run, key, record, "undone", "{}: undone".format(record["what"]))
 
 
-def close_change(call, namespace, run, key, record, state, note):
+def close_change(call: Call, namespace: str, run: str, key: str, record: Object, state: str, note: str) -> Result:
     """Note in the ledger how a change ended."""
     write_record(call, namespace, run, key, {**record, "state": state, "note": note, "ended_at": utc()})
     return [note], []
@@ -134,16 +141,29 @@ def close_change(call, namespace, run, key, record, state, note):
 # --- consequences: the platform's own reaction -----------------------------------------------------------------------
 
 
-def settle(call, namespace, run, fault="", elapsed_s=0.0, seen=(), pause=time.sleep):
+def settle(
+    call: Call,
+    namespace: str,
+    run: str,
+    fault: str = "",
+    elapsed_s: float = 0.0,
+    seen: Sequence[str] = (),
+    pause: Callable[[float], None] = time.sleep,
+) -> Result:
     """See the platform's reaction to one fault, or to all, through to its end. Returns (restored, open).
 
     Args:
+        call: reaches the API server.
+        namespace: where the ledger is.
+        run: the run's id.
+        fault: only this one; "" for all.
         elapsed_s: time since the fault landed that already counts towards the reaction window.
         seen: reactions that were seen already, as text.
         pause: sleeps between two looks; the runner's raises when it must stop.
     """
     records, _ = read_ledger(call, namespace, run)
-    restored, left = [], []
+    restored: List[str] = []
+    left: List[str] = []
     for key, record in reversed(records_of(records or {}, "consequence", fault)):
         if record["state"] == "settled":
             continue
@@ -153,10 +173,12 @@ def settle(call, namespace, run, fault="", elapsed_s=0.0, seen=(), pause=time.sl
     return restored, left
 
 
-def settle_one(call, namespace, run, key, record, elapsed_s, pause):
+def settle_one(
+    call: Call, namespace: str, run: str, key: str, record: Object, elapsed_s: float, pause: Callable[[float], None]
+) -> Result:
     """Wait for the reaction and for its end; restore the node ourselves only when all says that it is ours."""
     react_by = time.monotonic() + max(0.0, record["reaction_s"] - elapsed_s)
-    return_by = None
+    return_by: Optional[float] = None
     seen = record["seen"]
     while True:
         troubles, pace_s = look(call, record)
@@ -168,12 +190,12 @@ def settle_one(call, namespace, run, key, record, elapsed_s, pause):
         if not troubles and (seen or now >= react_by):
             how = "the platform took it back: " + "; ".join(seen) if seen else "no reaction of the platform"
             return close_consequence(call, namespace, run, key, record, how)
-        if troubles and now >= return_by:
+        if return_by is not None and troubles and now >= return_by:
             return restore_all(call, namespace, run, key, record, troubles)
         pause(pace_s)
 
 
-def look(call, record):
+def look(call: Call, record: Object) -> Tuple[List[Object], float]:
     """List what the platform did on any GPU node because of our record: ([trouble], seconds to the next look)."""
     status, found = call("GET", "/api/v1/nodes?labelSelector=" + urllib.parse.quote(record["selector"]))
     expect(status, found, "list the GPU nodes")
@@ -182,7 +204,7 @@ def look(call, record):
     return troubles, 0.1 if len(nodes) <= SMALL_FLEET else 2.0
 
 
-def trouble_of(node, record):
+def trouble_of(node: Object, record: Object) -> Optional[Object]:
     """Return what on this node names our record: {node, uid, cordoned, keys, conditions}, or None."""
     meta = node["metadata"]
     places = {"labels": meta.get("labels") or {}, "annotations": meta.get("annotations") or {}}
@@ -210,7 +232,7 @@ def trouble_of(node, record):
     }  # fmt: skip
 
 
-def names_ours(text, record, on_target):
+def names_ours(text: str, record: Object, on_target: bool) -> bool:
     """Say whether a text names our record: by its marker, or by code and GPU where it bears no other run's marker.
 
     On another node than the target a PCI address proves nothing: machines of one kind have the same ones.
@@ -221,54 +243,56 @@ def names_ours(text, record, on_target):
         return False
     names = [record.get("gpu_uuid", "")] + ([record.get("pci", "")] if on_target else [])
     gpu = any(name and name.lower() in text.lower() for name in names)
-    return gpu and re.search(r"(?<![0-9a-fA-F:.])%d(?![0-9a-fA-F:.])" % record["code"], text) is not None
+    code = re.escape(str(record["code"]))
+    return gpu and re.search(r"(?<![0-9a-fA-F:.])" + code + r"(?![0-9a-fA-F:.])", text) is not None
 
 
-def describe(trouble):
+def describe(trouble: Object) -> str:
     """Say in one phrase what the platform did."""
     what = (["cordoned"] if trouble["cordoned"] else []) + ["condition " + name for name in trouble["conditions"]]
-    return "%s %s" % (trouble["node"], " and ".join(what or ["marked"]))
+    return "{} {}".format(trouble["node"], " and ".join(what or ["marked"]))
 
 
-def restore_all(call, namespace, run, key, record, troubles):
+def restore_all(call: Call, namespace: str, run: str, key: str, record: Object, troubles: List[Object]) -> Result:
     """The platform did not take its reaction back in time: return the nodes, where that is surely right."""
     foreign = foreign_records(call, namespace, record)
-    restored, left = [], []
+    restored: List[str] = []
+    left: List[str] = []
     for trouble in troubles:
         good, bad = attempt(restore_node, call, record, trouble, foreign)
         restored, left = restored + good, left + bad
     if left:
         write_record(call, namespace, run, key, {**record, "state": "open", "how": "; ".join(left)})
         return restored, left
-    how = "restored by us after %g s: %s" % (record["uncordon_s"], "; ".join(restored))
+    how = "restored by us after {:g} s: {}".format(record["uncordon_s"], "; ".join(restored))
     close_consequence(call, namespace, run, key, record, how)
     return restored, left
 
 
-def restore_node(call, record, trouble, foreign):
+def restore_node(call: Call, record: Object, trouble: Object, foreign: Optional[List[str]]) -> Result:
     """Uncordon one node whose cordon names our record; what the platform itself must clear is left and said."""
     name = trouble["node"]
     if foreign is None:
-        return [], ["%s: left as it is, its kernel log could not be read for other fault records" % describe(trouble)]
+        return [], [f"{describe(trouble)}: left as it is, its kernel log could not be read for other fault records"]
     if foreign:
-        return [], ["%s: left as it is, a fault record that is not ours came since: %s" % (name, foreign[0][:200])]
+        return [], [f"{name}: left as it is, a fault record that is not ours came since: {foreign[0][:200]}"]
     if name == record["node"] and not record["schedulable_before"]:
-        return [], ["%s: left as it is, it was not schedulable before the run" % name]
-    restored = []
+        return [], [f"{name}: left as it is, it was not schedulable before the run"]
+    restored: List[str] = []
     if trouble["cordoned"] or trouble["keys"]:
         status, found = call("PATCH", "/api/v1/nodes/" + name, restoring_patch(trouble), JSON_PATCH)
         if status == 422:
-            return [], ["%s: changed by someone else meanwhile, left alone" % describe(trouble)]
-        expect(status, found, "restore node %s" % name)
-        restored.append("%s: uncordoned, its cordon named our record" % name)
+            return [], [f"{describe(trouble)}: changed by someone else meanwhile, left alone"]
+        expect(status, found, f"restore node {name}")
+        restored.append(f"{name}: uncordoned, its cordon named our record")
     left = [
-        "node %s: condition %s still names our record; only its detector can clear it" % (name, condition)
+        f"node {name}: condition {condition} still names our record; only its detector can clear it"
         for condition in trouble["conditions"]
     ]
     return restored, left
 
 
-def restoring_patch(trouble):
+def restoring_patch(trouble: Object) -> List[Object]:
     """Make the JSON patch that returns a node: same object, values still those that name our record."""
     patch = [{"op": "test", "path": "/metadata/uid", "value": trouble["uid"]}]
     if trouble["cordoned"]:
@@ -277,14 +301,14 @@ def restoring_patch(trouble):
             {"op": "remove", "path": "/spec/unschedulable"},
         ]
     for place, name in trouble["keys"]:
-        path = "/metadata/%s/%s" % (place, name.replace("~", "~0").replace("/", "~1"))
+        path = "/metadata/{}/{}".format(place, name.replace("~", "~0").replace("/", "~1"))
         patch += [{"op": "test", "path": path, "value": trouble["values"][name]}, {"op": "remove", "path": path}]
     return patch
 
 
-def foreign_records(call, namespace, record):
+def foreign_records(call: Call, namespace: str, record: Object) -> Optional[List[str]]:
     """Read the node's kernel log by a pod for GPU records since ours that are not ours; None if it cannot be read."""
-    pods = "/api/v1/namespaces/%s/pods" % namespace
+    pods = f"/api/v1/namespaces/{namespace}/pods"
     manifest = record.get("scan")
     if not manifest:
         return None
@@ -300,7 +324,7 @@ def foreign_records(call, namespace, record):
         attempt(call, "DELETE", path, {"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0})
 
 
-def last_event(call, path):
+def last_event(call: Call, path: str) -> Object:
     """Wait for a pod to end and return the last event of its log."""
     end = time.monotonic() + GONE_S
     while time.monotonic() < end:
@@ -310,25 +334,25 @@ def last_event(call, path):
             expect(status, log, "read the pod's log")
             return json.loads(log["text"].strip().splitlines()[-1]) if "text" in log else log
         time.sleep(0.1)
-    raise OSError("pod %s did not end" % path)
+    raise OSError(f"pod {path} did not end")
 
 
-def close_consequence(call, namespace, run, key, record, how):
+def close_consequence(call: Call, namespace: str, run: str, key: str, record: Object, how: str) -> Result:
     """Note in the ledger how a consequence ended."""
     write_record(call, namespace, run, key, {**record, "state": "settled", "how": how, "settled_at": utc()})
-    return ["consequence of %s: %s" % (record["fault"], how)], []
+    return ["consequence of {}: {}".format(record["fault"], how)], []
 
 
 # --- the end of a run ------------------------------------------------------------------------------------------------
 
 
-def close_ledger(call, namespace, run, by, restored, left):
+def close_ledger(call: Call, namespace: str, run: str, by: str, restored: List[str], left: List[str]) -> None:
     """Close the ledger, or mark it stuck with what remains."""
     record = {"by": by, "at": utc(), "restored": restored, "open": left}
     write_record(call, namespace, run, "recovery", record, "stuck" if left else "closed")
 
 
-def recover(call, namespace, run, by):
+def recover(call: Call, namespace: str, run: str, by: str) -> Result:
     """Undo and settle everything of a run, then close its ledger. Returns (restored, open)."""
     restored, left = undo(call, namespace, run)
     settled, unsettled = settle(call, namespace, run)

@@ -1,0 +1,121 @@
+"""`chaos-gpu doctor`: what can and cannot be judged on a cluster, and why."""
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import click
+
+from chaos_gpu.cli.options import context_option, json_option, print_json
+from chaos_gpu.cluster.client import Api, connect
+from chaos_gpu.criteria.registry import criteria
+from chaos_gpu.errors import NotFound, TargetError
+from chaos_gpu.faults.detectors import Watchers, detectors_on, find_watchers
+from chaos_gpu.faults.ledger import CLOSED, ledgers
+from chaos_gpu.faults.names import ENABLED, ENVIRONMENT, NAMESPACE
+from chaos_gpu.faults.rights import ENGINE, missing_rights
+from chaos_gpu.faults.settings import Settings
+from chaos_gpu.faults.targets import gpu_count, gpu_nodes, unfit
+
+REFUSED, INCONCLUSIVE = 4, 2
+
+
+@dataclass
+class Findings:
+    """What was found, and what stands in the way."""
+
+    context: str
+    server: str
+    version: str
+    environment: str = ""
+    missing_rights: list[str] = field(default_factory=list)
+    gpu_nodes: list[dict[str, Any]] = field(default_factory=list)
+    detectors: list[dict[str, Any]] = field(default_factory=list)
+    remediators: list[dict[str, Any]] = field(default_factory=list)
+    open_runs: list[str] = field(default_factory=list)
+    obstacles: list[str] = field(default_factory=list)
+    criteria: dict[str, str] = field(default_factory=dict)
+
+
+@click.command()
+@context_option
+@click.option("--selector", envvar="CHAOS_GPU_SELECTOR", default=Settings().selector, help="Of the GPU nodes.")
+@json_option
+@click.pass_context
+def doctor(ctx: click.Context, context: str, selector: str, as_json: bool) -> None:
+    """Examine a cluster: opt-in, rights, GPU nodes, detectors, remediators; what can be judged here, and why not.
+
+    Exits 0 when everything can, 2 when something cannot be judged, 4 when every run would be refused.
+    """
+    found = examine(connect(context), selector)
+    if as_json:
+        print_json(asdict(found))
+    else:
+        _print(found)
+    if found.obstacles:
+        ctx.exit(REFUSED)
+    if any(found.criteria.values()):
+        ctx.exit(INCONCLUSIVE)
+
+
+def examine(api: Api, selector: str) -> Findings:
+    """Look at everything that a run would look at before it starts. Changes nothing."""
+    version = str(api.get("/version").get("gitVersion", ""))
+    found = Findings(api.context, api.host.split("://")[-1].split("/")[0], version)
+    _opt_in(api, found)
+    found.missing_rights = list(map(str, missing_rights(api, ENGINE)))
+    found.obstacles += [f"missing right: {right}" for right in found.missing_rights]
+    watchers = find_watchers(api)
+    _fleet(api, selector, watchers, found)
+    found.detectors = [{"name": each.name, **each.profile.model_dump(mode="json")} for each in watchers.detectors]
+    found.remediators = [each.model_dump(mode="json") for each in watchers.remediators]
+    covered = any(node["detectors"] for node in found.gpu_nodes)
+    why = "" if covered else "no detector with a Ready pod reads a GPU node's kernel log"
+    found.criteria = {criterion.id: why for criterion in criteria()}
+    return found
+
+
+def _opt_in(api: Api, found: Findings) -> None:
+    try:
+        annotations = api.get(f"/api/v1/namespaces/{NAMESPACE}")["metadata"].get("annotations") or {}
+    except NotFound:
+        found.obstacles.append(f"the cluster is not opted in: chaos-gpu install --context {found.context}")
+        return
+    found.environment = str(annotations.get(ENVIRONMENT, ""))
+    if annotations.get(ENABLED) != "true":
+        found.obstacles.append(f"the cluster has opted out: {ENABLED} is not true")
+    found.open_runs = [entry.run for entry in ledgers(api) if entry.state != CLOSED]
+    found.obstacles += [f"run {run} is not closed: chaos-gpu status {run}" for run in found.open_runs]
+
+
+def _fleet(api: Api, selector: str, watchers: Watchers, found: Findings) -> None:
+    try:
+        nodes = gpu_nodes(api, selector)
+    except TargetError as failure:
+        found.obstacles.append(failure.reason)
+        return
+    for node in nodes:
+        name = node["metadata"]["name"]
+        reading = [each.name for each in detectors_on(api, watchers, name)]
+        facts = {"name": name, "gpus": gpu_count(node), "unfit": unfit(node, watchers.conditions())}
+        found.gpu_nodes.append({**facts, "detectors": reading})
+    if all(node["unfit"] for node in found.gpu_nodes):
+        found.obstacles.append("no GPU node is fit as a target")
+
+
+def _print(found: Findings) -> None:
+    click.echo(f"cluster      {found.context} ({found.server}, {found.version})")
+    click.echo(f"environment  {found.environment or 'none: not opted in'}")
+    click.echo(f"rights       {'complete' if not found.missing_rights else f'{len(found.missing_rights)} missing'}")
+    for node in found.gpu_nodes:
+        state = f"not fit: {node['unfit']}" if node["unfit"] else "fit"
+        readers = ", ".join(node["detectors"]) or "no detector"
+        click.echo(f"GPU node     {node['name']}: {node['gpus']} GPUs, {state}; {readers}")
+    for each in found.detectors:
+        sees = f"reads the kernel log ({each['transport']})" if each["transport"] else "does not read the kernel log"
+        click.echo(f"detector     {each['name']}: {sees}; conditions {', '.join(each['conditions']) or 'none'}")
+    for each in found.remediators:
+        click.echo(f"remediator   {each['name']}: may {', '.join(each['actions'])}")
+    for criterion, why in found.criteria.items():
+        click.echo(f"{criterion:12} {f'cannot be judged: {why}' if why else 'can be judged'}")
+    for obstacle in found.obstacles:
+        click.echo(f"REFUSED      {obstacle}")

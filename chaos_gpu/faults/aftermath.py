@@ -1,0 +1,84 @@
+"""What became of a run that is over, or that nobody can ask any more: read from its ledger."""
+
+import time
+
+from chaos_gpu.cluster.client import MERGE_PATCH, Api
+from chaos_gpu.errors import NotFound, Refused
+from chaos_gpu.faults.ledger import CLOSED, OPEN, STUCK, Entry, caller, ledger_of, ledgers, utc
+from chaos_gpu.faults.names import LEASE, NAMESPACE, leases_path, ledgers_path
+from chaos_gpu.faults.settings import Settings
+from chaos_gpu.payloads import undo
+
+
+def await_closed(api: Api, run: str, settings: Settings) -> Entry | None:
+    """Wait until a run's ledger is closed or stuck, as long as its reverter may take; None when it has no ledger."""
+    limit_s = settings.lease_s + settings.reaction_s + settings.uncordon_s + settings.settle_s
+    end = time.monotonic() + limit_s
+    while True:
+        entry = ledger_of(api, run)
+        if entry is None or entry.state in (CLOSED, STUCK) or time.monotonic() >= end:
+            return entry
+        time.sleep(0.5)
+
+
+def abort(api: Api, run: str) -> None:
+    """Ask a run to stop now: its guard sees the key within a second. Raises Refused when it is not active."""
+    entry = ledger_of(api, run)
+    if entry is None or entry.state != OPEN:
+        raise Refused(f"run {run} is not active", remedy="chaos-gpu status lists the runs")
+    patch = {"data": {"abort": f'{{"at": "{utc()}"}}'}}
+    api.patch(f"{ledgers_path()}/chaos-gpu-run-{run}", patch)
+
+
+def recover(api: Api, run: str) -> Entry:
+    """Replay a run's ledger: undo, settle, close. Raises Refused without a ledger or while the run is alive."""
+    entry = ledger_of(api, run)
+    if entry is None:
+        raise Refused(f"run {run} has no ledger", remedy="chaos-gpu status lists the runs")
+    if entry.state == CLOSED:
+        return entry
+    if is_alive(api, run):
+        raise Refused(f"run {run} is alive: its runner undoes it", remedy=f"chaos-gpu abort {run}")
+    fence(api, run)
+    undo.recover(caller(api), NAMESPACE, run, "recover")
+    return ledger_of(api, run) or entry
+
+
+def is_alive(api: Api, run: str) -> bool:
+    """Watch the Lease for as long as it lasts: a living runner renews it. No two clocks are compared."""
+    path = f"{leases_path()}/{LEASE}"
+    lease = api.find(path)
+    if lease is None or lease["spec"].get("holderIdentity") != run:
+        return False
+    version = lease["metadata"]["resourceVersion"]
+    end = time.monotonic() + float(lease["spec"].get("leaseDurationSeconds") or 15)
+    while time.monotonic() < end:
+        time.sleep(0.2)
+        lease = api.find(path)
+        if lease is None or lease["spec"].get("holderIdentity") != run:
+            return False
+        if lease["metadata"]["resourceVersion"] != version:
+            return True
+    return False
+
+
+def fence(api: Api, run: str) -> None:
+    """Take the Lease from a runner that may only be asleep, so that it stops when it wakes up."""
+    path = f"{leases_path()}/{LEASE}"
+    lease = api.find(path)
+    if lease and str(lease["spec"].get("holderIdentity", "")).split(".")[0] == run:
+        api.patch(path, {"spec": {"holderIdentity": f"{run}.recover"}}, MERGE_PATCH)
+        api.delete(path, uid=lease["metadata"]["uid"])
+
+
+def prune(api: Api, older_than_s: float) -> list[str]:
+    """Delete closed ledgers that no budget needs any more. Returns the run ids."""
+    now, gone = time.time(), []
+    for entry in ledgers(api, CLOSED):
+        if now - entry.created_at.timestamp() > older_than_s:
+            try:
+                api.request("DELETE", f"{ledgers_path()}/chaos-gpu-run-{entry.run}")
+            except NotFound:
+                continue
+            gone.append(entry.run)
+    return gone

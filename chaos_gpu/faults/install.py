@@ -1,0 +1,82 @@
+"""What a cluster must have before experiments run on it: namespace, opt-in, and the least rights that they need."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from chaos_gpu.cluster.client import Api, JsonObject
+from chaos_gpu.errors import Refused
+from chaos_gpu.faults.ledger import CLOSED, ledgers
+from chaos_gpu.faults.names import ENABLED, ENVIRONMENT, INJECTOR, NAMESPACE, REVERTER, RUNNER
+from chaos_gpu.faults.rights import ENGINE, REVERTER_RIGHTS, Right, rules
+
+RBAC = "rbac.authorization.k8s.io"
+MANAGED = {"app.kubernetes.io/managed-by": "chaos-gpu"}
+APPLY = "application/apply-patch+yaml"
+APPLY_AS = {"fieldManager": "chaos-gpu", "force": "true"}
+
+
+def manifests(environment: str) -> list[JsonObject]:
+    """Make everything that `install` creates, in order; rights are those that engine and reverter declare."""
+    return [
+        namespace(environment),
+        *(_object("v1", "ServiceAccount", name, NAMESPACE) for name in (RUNNER, REVERTER, INJECTOR)),
+        *_grants(RUNNER, ENGINE),
+        *_grants(REVERTER, REVERTER_RIGHTS),
+    ]
+
+
+def namespace(environment: str) -> JsonObject:
+    """Make the namespace that opens the cluster; injectors write /dev/kmsg, so its pods may be privileged."""
+    made = _object("v1", "Namespace", NAMESPACE)
+    made["metadata"]["labels"] = {**MANAGED, "pod-security.kubernetes.io/enforce": "privileged"}
+    made["metadata"]["annotations"] = {ENABLED: "true", ENVIRONMENT: environment}
+    return made
+
+
+def install(api: Api, environment: str) -> list[str]:
+    """Create or update it all. Returns the names."""
+    for manifest in manifests(environment):
+        api.request("PATCH", path_of(manifest), APPLY_AS, manifest, APPLY)
+    return [name_of(each) for each in manifests(environment)]
+
+
+def uninstall(api: Api) -> list[str]:
+    """Remove it all, ledgers included. Raises Refused while a run is active or has left something behind."""
+    for entry in ledgers(api):
+        if entry.state != CLOSED:
+            raise Refused(f"run {entry.run} is {entry.state}", remedy=f"chaos-gpu recover {entry.run} first")
+    return [name_of(each) for each in reversed(manifests("")) if api.delete(path_of(each), background=True)]
+
+
+def path_of(manifest: JsonObject) -> str:
+    """Where an object of ours is kept."""
+    group = manifest["apiVersion"]
+    root = f"/api/{group}" if group == "v1" else f"/apis/{group}"
+    inside = manifest["metadata"].get("namespace")
+    plural = manifest["kind"].lower() + "s"
+    return f"{root}/{f'namespaces/{inside}/' if inside else ''}{plural}/{manifest['metadata']['name']}"
+
+
+def name_of(manifest: JsonObject) -> str:
+    """Name an object for people: kind and name."""
+    return f"{manifest['kind']} {manifest['metadata']['name']}"
+
+
+def _grants(account: str, rights: Iterable[Right]) -> list[JsonObject]:
+    declared = tuple(rights)
+    subject = {"kind": "ServiceAccount", "name": account, "namespace": NAMESPACE}
+    found = []
+    for kind, inside in (("ClusterRole", ""), ("Role", NAMESPACE)):
+        role = _object(f"{RBAC}/v1", kind, account, inside)
+        role["rules"] = rules(declared, namespaced=bool(inside))
+        binding = _object(f"{RBAC}/v1", f"{kind}Binding", account, inside)
+        binding |= {"roleRef": {"apiGroup": RBAC, "kind": kind, "name": account}, "subjects": [subject]}
+        found += [role, binding]
+    return found
+
+
+def _object(version: str, kind: str, name: str, inside: str = "") -> JsonObject:
+    metadata: dict[str, Any] = {"name": name, "labels": dict(MANAGED)}
+    if inside:
+        metadata["namespace"] = inside
+    return {"apiVersion": version, "kind": kind, "metadata": metadata}
