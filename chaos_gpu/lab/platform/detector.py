@@ -1,0 +1,472 @@
+"""gpu-health-agent: watches one node's kernel log for Xid records and takes the node out of service while they matter.
+
+One process per node, run by a DaemonSet. A fatal Xid sets the node condition `GpuXidError`, cordons the node and says
+in the annotation `gpu-health.lab/cordoned-by` why; one second after the later of last record and cordon it takes all
+of that back, but never a cordon that is not its own. An application Xid becomes an Event. It acts only on GPUs of its
+own node, so it also works where several nodes share one kernel log. It trusts records from its own start on, as a
+reader that seeks to the end of the log would.
+
+Environment: NODE_NAME; KMSG_FILE_PATH (/dev/kmsg), NVIDIA_PROC_PATH (/proc/driver/nvidia), LAB_PLATFORM_FILE (policy
+and planted defects, read again when it changes), KUBERNETES_API_URL or KUBERNETES_SERVICE_HOST/PORT,
+SERVICEACCOUNT_DIR. On stdout: one JSON object per line and event, with UTC and CLOCK_MONOTONIC in µs. Stdlib only.
+"""
+
+import json
+import os
+import re
+import sys
+import time
+import urllib.parse
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+if os.environ.get("KUBERNETES_API_URL", "").startswith("http:"):
+    sys.modules["ssl"] = None  # type: ignore[assignment] # a quarter of the start-up time, and not needed then
+import http.client
+
+NAME = "gpu-health-agent"
+CONDITION = "GpuXidError"
+ANNOTATION = "gpu-health.lab/cordoned-by"
+POLL_S = 0.004
+RETRY_S = (0.05, 0.1, 0.2, 0.5, 1.0)
+NO_GPU_HEALED = "the last fault record is over"
+
+RECORD = re.compile(rb"^(\d+),(\d+),(\d+),([^;]*);(.*)$")
+ESCAPED = re.compile(rb"\\x([0-9a-f]{2})")
+XID = re.compile(
+    r"^(?:\[ *\d+\.\d+\] )?NVRM: Xid "
+    r"\((?:PCI:)?(?P<pci>[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2})(?:\.[0-9a-fA-F])?"
+    r"(?: GPU-I:\d+)?(?: GPU-CI:\d+)?\): (?P<code>\d+)\b(?P<rest>.*)",
+    re.DOTALL,
+)
+RECOVERED = re.compile(r"GPU recovery action changed from .* to 0x0 \(None\)")
+
+Json = dict[str, Any]
+
+
+class Record(NamedTuple):
+    """One record of the kernel log."""
+
+    seq: int
+    usec: int
+    text: str
+
+
+class Xid(NamedTuple):
+    """An Xid on a GPU of this node."""
+
+    record: Record
+    code: int
+    pci: str
+    uuid: str
+
+
+def say(event: str, **facts: Any) -> None:
+    """Write one line of the agent's own log."""
+    utc = time.time()
+    stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(utc)) + f".{int(utc % 1 * 1e6):06d}Z"
+    line = {"event": event, "at": stamp, "monotonic_us": time.monotonic_ns() // 1000, **facts}
+    sys.stdout.write(json.dumps(line) + "\n")
+    sys.stdout.flush()
+
+
+def parse_record(line: bytes) -> Record | None:
+    """Read one line of the kernel log; None for what is no record (continuation lines, garbage)."""
+    match = RECORD.match(line)
+    if match is None:
+        return None
+    text = ESCAPED.sub(lambda m: bytes([int(m[1], 16)]), match[5])
+    return Record(int(match[2]), int(match[3]), text.decode(errors="replace"))
+
+
+def normal_pci(address: str) -> str:
+    """Return dddd:bb:dd in lower case, without function and without the zeros of an 8-digit domain."""
+    domain, bus, device = address.lower().split(".")[0].split(":")
+    return f"{int(domain, 16):04x}:{bus}:{device}"
+
+
+def gpus_of_node(root: Path) -> dict[str, str]:
+    """Return UUID by PCI address of the GPUs that the driver knows."""
+    found = {}
+    for path in root.glob("gpus/*/information"):
+        facts = dict(line.split(":", 1) for line in path.read_text().splitlines() if ":" in line)
+        found[normal_pci(facts.get("Bus Location", path.parent.name).strip())] = facts.get("GPU UUID", "").strip()
+    return found
+
+
+def own_start_us() -> int:
+    """Return when this process was started, on the clock of kernel records, in µs (to a clock tick, rounded down)."""
+    ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+    since_boot = ticks / os.sysconf("SC_CLK_TCK")
+    return int((since_boot - time.clock_gettime(time.CLOCK_BOOTTIME) + time.monotonic()) * 1e6)
+
+
+class KernelLog:
+    """Follows the kernel log: the real device gives one record a read, a file gives bytes."""
+
+    def __init__(self, path: str, since_us: int) -> None:
+        self._fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+        self._since_us = since_us
+        self._rest = b""
+
+    def records(self) -> Iterator[Record]:
+        """Yield what is there now."""
+        while True:
+            try:
+                data = os.read(self._fd, 8192)
+            except BlockingIOError:
+                return
+            except BrokenPipeError:  # overwritten before it was read: the next read goes on behind the gap
+                continue
+            if not data:
+                return
+            *lines, self._rest = (self._rest + data).split(b"\n")
+            for line in lines:
+                record = parse_record(line)
+                if record and record.usec >= self._since_us:
+                    yield record
+
+
+class Refused(Exception):
+    """The API server answered with an error."""
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(f"{status} {text}")
+        self.status = status
+
+
+class Api:
+    """The API server, as this pod's ServiceAccount; one connection, opened again when it breaks."""
+
+    def __init__(self) -> None:
+        self._account = Path(os.environ.get("SERVICEACCOUNT_DIR", "/var/run/secrets/kubernetes.io/serviceaccount"))
+        host = os.environ.get("KUBERNETES_SERVICE_HOST", "")
+        port = os.environ.get("KUBERNETES_SERVICE_PORT", "443")
+        self._url = urllib.parse.urlsplit(os.environ.get("KUBERNETES_API_URL") or f"https://{host}:{port}")
+        self._connection: http.client.HTTPConnection | None = None
+
+    def _connect(self) -> http.client.HTTPConnection:
+        address, port = self._url.hostname or "", self._url.port
+        if self._url.scheme == "http":
+            return http.client.HTTPConnection(address, port, timeout=5)
+        import ssl
+
+        context = ssl.create_default_context(cafile=str(self._account / "ca.crt"))
+        return http.client.HTTPSConnection(address, port, timeout=5, context=context)
+
+    def request(self, method: str, path: str, body: Any = None, kind: str = "application/json") -> Json:
+        """Send one request.
+
+        Raises:
+            Refused: the server said no.
+            OSError, http.client.HTTPException: no answer.
+        """
+        token = (self._account / "token").read_text().strip()
+        headers = {"Authorization": f"Bearer {token}", "Content-Type": kind, "Accept": "application/json"}
+        data = None if body is None else json.dumps(body)
+        connection = self._connection = self._connection or self._connect()
+        try:
+            connection.request(method, self._url.path.rstrip("/") + path, data, headers)
+            response = connection.getresponse()
+            raw = response.read()
+        except (OSError, http.client.HTTPException):
+            connection.close()
+            self._connection = None
+            raise
+        if response.status >= 400:
+            raise Refused(response.status, raw[:300].decode(errors="replace"))
+        return dict(json.loads(raw))
+
+    def node(self, name: str) -> Json:
+        """Return a node."""
+        return self.request("GET", f"/api/v1/nodes/{name}")
+
+    def patch_node(self, name: str, patch: Any, kind: str = "merge", part: str = "") -> Json:
+        """Patch a node or, with `part` "/status", its status."""
+        return self.request("PATCH", f"/api/v1/nodes/{name}{part}", patch, f"application/{kind}-patch+json")
+
+
+class Policy:
+    """What to do about a code, and which defects are planted; follows the platform file."""
+
+    def __init__(self, path: str) -> None:
+        self._path = Path(path) if path else None
+        self._changed = 0
+        self._facts: Json = {}
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Read the file again if it has changed; a file that is being written is read next time."""
+        try:
+            changed = self._path.stat().st_mtime_ns if self._path else 0
+            if self._path and changed != self._changed:
+                self._facts = json.loads(self._path.read_text())
+                self._changed = changed
+        except (OSError, ValueError):
+            return
+
+    def has(self, defect: str) -> bool:
+        """Whether a defect is planted in this agent."""
+        return f"detector-{defect}" in self._facts.get("defects", ())
+
+    @property
+    def delay_s(self) -> float:
+        """How long to wait before reacting."""
+        return 1.5 * float(self._facts.get("cordon_s", 3)) if self.has("slow") else 0.0
+
+    @property
+    def return_after_s(self) -> float:
+        """How long after the last record a node is given back."""
+        return float(self._facts.get("return_after_s", 1))
+
+    def is_fatal(self, xid: Xid) -> bool:
+        """Whether the node must go; unknown codes count as fatal."""
+        if xid.code == 13 and self.has("cordons-13"):
+            return True
+        if xid.code == 154 and RECOVERED.search(xid.record.text):
+            return False
+        return xid.code not in self._facts.get("policy", {}).get("application", (13, 31, 43))
+
+
+class Incident:
+    """One node out of service: what was done about it, and when it may come back."""
+
+    def __init__(self, xid: Xid, due: float, cordoned_node: str) -> None:
+        self.xid = xid
+        self.due = due
+        self.cordoned_node = cordoned_node
+        self.last_seen = time.monotonic()
+        self.step = "condition"
+        self.note = ""
+        self.failures = 0
+
+
+class Agent:
+    """Reads records, and takes every incident step by step; a step that fails is tried again."""
+
+    def __init__(self, node: str, api: Api, policy: Policy, gpus: dict[str, str]) -> None:
+        self._node, self._api, self._policy, self._gpus = node, api, policy, gpus
+        self._incident: Incident | None = None
+        self._events: list[tuple[float, Xid]] = []
+        self._fatal_seen = 0
+
+    def resume(self) -> None:
+        """Take over what an earlier agent on this node has left."""
+        node = self._api.node(self._node)
+        note = (node["metadata"].get("annotations") or {}).get(ANNOTATION, "")
+        unhealthy = [c for c in node.get("status", {}).get("conditions", []) if c["type"] == CONDITION]
+        if note or any(c["status"] == "True" for c in unhealthy):
+            xid = Xid(Record(0, 0, "taken over"), 0, "", "")
+            self._incident = Incident(xid, time.monotonic() + self._policy.return_after_s, self._node)
+            self._incident.step, self._incident.note = "healthy", note
+            say("resumed", note=note)
+
+    def see(self, record: Record) -> None:
+        """Take note of a record."""
+        match = XID.match(record.text)
+        if match is None:
+            return
+        pci = normal_pci(match["pci"])
+        if pci not in self._gpus:
+            return
+        xid = Xid(record, int(match["code"]), pci, self._gpus[pci])
+        say("record", seq=record.seq, usec=record.usec, code=xid.code, pci=pci, text=record.text)
+        self._policy.refresh()
+        if xid.code == 74 and self._policy.has("ignores-74"):
+            return
+        if not self._policy.is_fatal(xid):
+            self._events.append((time.monotonic(), xid))
+            return
+        self._fatal_seen += 1
+        if self._policy.has("misses-every-second") and self._fatal_seen % 2 == 0:
+            return
+        self._open(xid)
+
+    def _open(self, xid: Xid) -> None:
+        incident = self._incident
+        if (
+            incident
+            and incident.step in ("condition", "cordon", "hold")
+            and incident.xid.record.text == xid.record.text
+        ):
+            incident.last_seen = time.monotonic()  # the same record again: one incident
+            return
+        fresh = Incident(xid, time.monotonic() + self._policy.delay_s, self._node)
+        if incident:
+            fresh.note, fresh.cordoned_node = incident.note, incident.cordoned_node
+        self._incident = fresh
+
+    def work(self) -> None:
+        """Do what is due; one request at most for each kind of work."""
+        now = time.monotonic()
+        if self._events and now >= self._events[0][0]:
+            _due, xid = self._events.pop(0)
+            if not self._try(lambda: self._report(xid)):
+                self._events.insert(0, (now + RETRY_S[-1], xid))
+        incident = self._incident
+        if incident and now >= incident.due:
+            if self._try(STEPS[incident.step], self, incident):
+                incident.failures = 0
+            else:
+                incident.due = time.monotonic() + RETRY_S[min(incident.failures, len(RETRY_S) - 1)]
+                incident.failures += 1
+
+    def _try(self, step: Callable[..., None], *arguments: Any) -> bool:
+        try:
+            step(*arguments)
+        except (Refused, OSError, http.client.HTTPException, ValueError) as error:
+            say("failed", error=str(error))
+            return False
+        return True
+
+    # the steps of an incident
+
+    def _set_condition(self, incident: Incident) -> None:
+        xid = incident.xid
+        message = f"Xid {xid.code} on {xid.pci} {xid.uuid}: {xid.record.text}"
+        self._write_condition("True", f"Xid{xid.code}", message)
+        incident.step = "hold" if self._policy.has("never-cordons") else "cordon"
+        if incident.step == "hold":
+            self._hold(incident)
+
+    def _write_condition(self, status: str, reason: str, message: str) -> None:
+        now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        condition = {
+            "type": CONDITION,
+            "status": status,
+            "reason": reason,
+            "message": message,
+            "lastHeartbeatTime": now,
+            "lastTransitionTime": now,
+        }
+        sent = time.monotonic_ns() // 1000
+        self._api.patch_node(self._node, {"status": {"conditions": [condition]}}, "strategic-merge", "/status")
+        say("condition", status=status, reason=reason, sent_us=sent)
+
+    def _cordon(self, incident: Incident) -> None:
+        target = self._other_node() if self._policy.has("cordons-wrong-node") else self._node
+        node = self._api.node(target)
+        held = (node["metadata"].get("annotations") or {}).get(ANNOTATION, "")
+        if node.get("spec", {}).get("unschedulable") and not held:
+            say("already-cordoned", node=target)  # by someone else: theirs to undo
+        else:
+            self._patch_cordon(incident, target, node["metadata"]["resourceVersion"])
+        incident.step = "hold"
+        self._hold(incident)
+
+    def _patch_cordon(self, incident: Incident, target: str, version: str) -> None:
+        xid = incident.xid
+        note = {
+            "detector": NAME,
+            "code": xid.code,
+            "pci": xid.pci,
+            "gpu": xid.uuid,
+            "record": xid.record.text,
+            "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        }
+        text = json.dumps(note)
+        patch = {
+            "metadata": {"resourceVersion": version, "annotations": {ANNOTATION: text}},
+            "spec": {"unschedulable": True},
+        }
+        sent = time.monotonic_ns() // 1000
+        self._api.patch_node(target, patch, "merge")
+        incident.note, incident.cordoned_node = text, target
+        say("cordoned", node=target, code=xid.code, seq=xid.record.seq, usec=xid.record.usec, sent_us=sent)
+
+    def _hold(self, incident: Incident) -> None:
+        incident.due = max(incident.last_seen, time.monotonic()) + self._policy.return_after_s
+        if self._policy.has("cordons-and-uncordons"):
+            incident.due = 0.0
+
+    def _end_hold(self, incident: Incident) -> None:
+        quiet_until = incident.last_seen + self._policy.return_after_s
+        if self._policy.has("never-returns"):
+            incident.due = time.monotonic() + 0.1
+        elif time.monotonic() < quiet_until and not self._policy.has("cordons-and-uncordons"):
+            incident.due = quiet_until
+        else:
+            incident.step = "healthy"
+
+    def _clear_condition(self, incident: Incident) -> None:
+        self._write_condition("False", "Healthy", NO_GPU_HEALED)
+        incident.step = "uncordon"
+
+    def _uncordon(self, incident: Incident) -> None:
+        if incident.note:
+            self._take_back(incident)
+        self._incident = None
+
+    def _take_back(self, incident: Incident) -> None:
+        where = "/metadata/annotations/" + ANNOTATION.replace("/", "~1")
+        node = self._api.node(incident.cordoned_node)
+        patch = [{"op": "test", "path": where, "value": incident.note}, {"op": "remove", "path": where}]
+        if node.get("spec", {}).get("unschedulable"):
+            patch.append({"op": "remove", "path": "/spec/unschedulable"})
+        sent = time.monotonic_ns() // 1000
+        try:
+            self._api.patch_node(incident.cordoned_node, patch, "json")
+        except Refused as refused:
+            if refused.status not in (400, 409, 422):
+                raise
+            say("not-ours", node=incident.cordoned_node)  # someone has taken it back or over: leave it
+            return
+        say("returned", node=incident.cordoned_node, sent_us=sent)
+
+    def _other_node(self) -> str:
+        nodes = self._api.request("GET", "/api/v1/nodes?labelSelector=nvidia.com/gpu.present%3Dtrue")["items"]
+        names = sorted(str(node["metadata"]["name"]) for node in nodes)
+        return names[(names.index(self._node) + 1) % len(names)]
+
+    def _report(self, xid: Xid) -> None:
+        now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        self._api.request(
+            "POST",
+            "/api/v1/namespaces/default/events",
+            {
+                "apiVersion": "v1",
+                "kind": "Event",
+                "metadata": {"generateName": f"{self._node}.xid-", "namespace": "default"},
+                "involvedObject": {"apiVersion": "v1", "kind": "Node", "name": self._node, "uid": self._node},
+                "reason": f"Xid{xid.code}",
+                "message": f"Xid {xid.code} on {xid.pci} {xid.uuid}: {xid.record.text}",
+                "type": "Warning",
+                "count": 1,
+                "firstTimestamp": now,
+                "lastTimestamp": now,
+                "source": {"component": NAME, "host": self._node},
+                "reportingComponent": NAME,
+                "reportingInstance": self._node,
+            },
+        )
+        say("event", code=xid.code, seq=xid.record.seq)
+
+
+STEPS: dict[str, Callable[[Agent, Incident], None]] = {
+    "condition": Agent._set_condition,
+    "cordon": Agent._cordon,
+    "hold": Agent._end_hold,
+    "healthy": Agent._clear_condition,
+    "uncordon": Agent._uncordon,
+}
+
+
+def main() -> None:
+    """Watch until killed."""
+    node = os.environ["NODE_NAME"]
+    gpus = gpus_of_node(Path(os.environ.get("NVIDIA_PROC_PATH", "/proc/driver/nvidia")))
+    log = KernelLog(os.environ.get("KMSG_FILE_PATH", "/dev/kmsg"), own_start_us())
+    agent = Agent(node, Api(), Policy(os.environ.get("LAB_PLATFORM_FILE", "")), gpus)
+    say("started", node=node, gpus=gpus)
+    resumed = False
+    while True:
+        for record in log.records():
+            agent.see(record)
+        resumed = resumed or agent._try(agent.resume)
+        agent.work()
+        time.sleep(POLL_S)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,85 @@
+"""What the lab's cluster holds at first: nodes with GPUs, their leases, and the platform under test."""
+
+from typing import Any
+
+from chaos_gpu.lab.client import Api
+from chaos_gpu.lab.kubelet.devices import GPU_RESOURCE, GPUS_PER_NODE, PRODUCT
+from chaos_gpu.lab.kubelet.kubelet import LEASES, Node, lease
+from chaos_gpu.lab.platform.manifests import platform_objects
+from chaos_gpu.lab.times import rfc3339
+
+Json = dict[str, Any]
+_COLLECTIONS = {
+    "Namespace": "api/v1/namespaces",
+    "ServiceAccount": "api/v1/serviceaccounts",
+    "ConfigMap": "api/v1/configmaps",
+    "ClusterRole": "apis/rbac.authorization.k8s.io/v1/clusterroles",
+    "ClusterRoleBinding": "apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+    "DaemonSet": "apis/apps/v1/daemonsets",
+}
+_RESOURCES = {GPU_RESOURCE: str(GPUS_PER_NODE), "cpu": "64", "memory": "1Ti", "ephemeral-storage": "1Ti", "pods": "110"}
+_HEALTHY = (
+    ("MemoryPressure", "False", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
+    ("DiskPressure", "False", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
+    ("PIDPressure", "False", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
+    ("Ready", "True", "KubeletReady", "kubelet is posting ready status"),
+)
+
+
+async def seed(api: Api, nodes: list[Node], without: list[str]) -> None:
+    """Create nodes and, unless left out, the detector."""
+    for node in nodes:
+        await api.create("api/v1/nodes", node_object(node))
+        await api.create(LEASES, lease(node.name))
+    for obj in [] if "detector" in without else platform_objects():
+        await api.create(_COLLECTIONS[obj["kind"]], obj)
+
+
+def node_object(node: Node) -> Json:
+    """Return a node as its kubelet registers it."""
+    now = rfc3339()
+    labels = {
+        "kubernetes.io/hostname": node.name,
+        "kubernetes.io/os": "linux",
+        "kubernetes.io/arch": "amd64",
+        f"{GPU_RESOURCE}.present": "true",
+        f"{GPU_RESOURCE}.count": str(GPUS_PER_NODE),
+        f"{GPU_RESOURCE}.product": PRODUCT,
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": node.name, "labels": labels},
+        "spec": {"providerID": f"lab://{node.name}"},
+        "status": {
+            "capacity": _RESOURCES,
+            "allocatable": _RESOURCES,
+            "conditions": [
+                {
+                    "type": kind,
+                    "status": status,
+                    "reason": reason,
+                    "message": message,
+                    "lastHeartbeatTime": now,
+                    "lastTransitionTime": now,
+                }
+                for kind, status, reason, message in _HEALTHY
+            ],
+            "addresses": [
+                {"type": "InternalIP", "address": node.address},
+                {"type": "Hostname", "address": node.name},
+            ],
+            "nodeInfo": {
+                "kubeletVersion": "v1.32.0+lab",
+                "kubeProxyVersion": "",
+                "osImage": "chaos_gpu lab",
+                "kernelVersion": "6.8.0-lab",
+                "containerRuntimeVersion": "process://1",
+                "architecture": "amd64",
+                "operatingSystem": "linux",
+                "machineID": f"lab-{node.index}",
+                "systemUUID": f"lab-{node.index}",
+                "bootID": f"lab-{node.index}",
+            },
+        },
+    }

@@ -1,0 +1,147 @@
+"""The lab's server process: API server, kubelet, controllers and kernel logs on one event loop."""
+
+import argparse
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import secrets
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from chaos_gpu.lab.apiserver.server import ApiServer, write_kubeconfig
+from chaos_gpu.lab.client import Api
+from chaos_gpu.lab.controllers.manager import Manager
+from chaos_gpu.lab.kernel_log import KernelLog
+from chaos_gpu.lab.kubelet.devices import Devices, gpus_of, write_driver_files
+from chaos_gpu.lab.kubelet.environment import NodeEnvironment
+from chaos_gpu.lab.kubelet.kubelet import Kubelet, Node
+from chaos_gpu.lab.kubelet.streams import KubeletStreams
+from chaos_gpu.lab.layout import NODE_NAMES, Layout, write_private
+from chaos_gpu.lab.platform.policy import platform_file
+from chaos_gpu.lab.seed import seed
+from chaos_gpu.lab.times import rfc3339
+
+READY_S = 30.0
+_STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+def serve(options: argparse.Namespace, layout: Layout) -> int:
+    """Run the lab until told to stop; return the exit code. `options` are the guardian's."""
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s %(levelname)s %(message)s")
+    try:
+        asyncio.run(_serve(options, layout))
+    except OSError as error:
+        report = {"error": f"the lab did not start: {error}"}
+    except TimeoutError:
+        report = {"error": f"the platform was not ready within {READY_S:.0f} s"}
+    else:
+        return 0
+    with contextlib.suppress(OSError):  # closed: it was ready before
+        os.write(options.ready_fd, json.dumps(report).encode())
+    logging.error(report["error"])
+    return 1
+
+
+async def _serve(options: argparse.Namespace, layout: Layout) -> None:
+    stop = asyncio.Event()
+    for number in _STOP_SIGNALS:
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    async with contextlib.AsyncExitStack() as ends:
+        server = ApiServer(secrets.token_urlsafe(24), secrets.token_urlsafe(24), layout.audit)
+        ends.push_async_callback(server.stop)
+        await server.start(port=options.port)
+        write_platform(layout, options.defect, options.cordon_s)
+        nodes = [_make_node(name, index, options.mark, layout, server, ends) for index, name in enumerate(NODE_NAMES)]
+        session = await ends.enter_async_context(_session())
+        api = Api(server.admin_url, session)
+        manager = Manager(api)
+        kubelet = Kubelet(api, nodes, layout.pods)
+        manager.pods.on_event(kubelet.on_pod)
+        server.use_streams(KubeletStreams(kubelet))
+        await seed(api, nodes, options.without)
+        ends.push_async_callback(manager.stop)
+        ends.push_async_callback(kubelet.close)
+        await manager.start()
+        heartbeat = asyncio.create_task(kubelet.heartbeat())
+        ends.callback(heartbeat.cancel)
+        await asyncio.wait_for(_platform_ready(manager, options.without), READY_S)
+        _announce(options, layout, server)
+        await stop.wait()
+
+
+def _session() -> aiohttp.ClientSession:
+    connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=60)
+    return aiohttp.ClientSession(connector=connector, headers={"User-Agent": "chaos-gpu-lab"})
+
+
+def write_platform(layout: Layout, defects: list[str], cordon_s: float) -> None:
+    """Write the platform's file, and the programs that pods find first on their PATH."""
+    write_private(layout.platform, json.dumps(platform_file(defects, cordon_s), indent=1))
+    layout.stand_ins.mkdir(parents=True, exist_ok=True)
+    for name in ("python3", "python"):
+        script = layout.stand_ins / name
+        script.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n', encoding="utf-8")
+        script.chmod(0o755)
+
+
+def _make_node(
+    name: str, index: int, mark: str, layout: Layout, server: ApiServer, ends: contextlib.AsyncExitStack
+) -> Node:
+    directory = layout.node(name)
+    log = KernelLog(directory)
+    ends.callback(log.close)
+    gpus = gpus_of(index)
+    write_driver_files(directory / "driver", gpus)
+    environment = NodeEnvironment(
+        node=name,
+        lab=mark,
+        directory=directory,
+        platform_file=layout.platform,
+        stand_ins=layout.stand_ins,
+        pod_url=server.pod_url,
+        port=int(server.pod_url.split("/")[2].rpartition(":")[2]),
+    )
+    return Node(name, index, environment, Devices(gpus))
+
+
+async def _platform_ready(manager: Manager, without: list[str]) -> None:
+    """Wait until every daemon set has its pods ready on every node."""
+    if "detector" in without:
+        return
+    ready = asyncio.Event()
+
+    def check(_kind: str, _obj: dict[str, Any]) -> None:
+        statuses = [obj.get("status") or {} for obj in manager.daemon_sets.objects.values()]
+        numbers = [(s.get("numberReady", 0), s.get("desiredNumberScheduled", 0)) for s in statuses]
+        if numbers and all(have == wanted == len(NODE_NAMES) for have, wanted in numbers):
+            ready.set()
+
+    manager.daemon_sets.on_event(check)
+    check("", {})
+    await ready.wait()
+
+
+def _announce(options: argparse.Namespace, layout: Layout, server: ApiServer) -> None:
+    """Write kubeconfig and state, and tell who waits that the lab is ready."""
+    write_kubeconfig(Path(layout.kubeconfig), server.admin_url)
+    facts = {
+        "mark": options.mark,
+        "guardian": os.getppid(),
+        "server": os.getpid(),
+        "url": server.admin_url,
+        "pod_url": server.pod_url,
+        "defects": options.defect,
+        "without": options.without,
+        "started": rfc3339(),
+        "ready_s": round(time.monotonic() - options.begun, 3),
+    }
+    write_private(layout.state, json.dumps(facts, indent=1))
+    os.write(options.ready_fd, json.dumps(facts).encode())
+    os.close(options.ready_fd)
