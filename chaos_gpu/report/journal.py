@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 from chaos_gpu.errors import UsageError
 from chaos_gpu.report.fold import RECOVER, Ending, Reason, Result, fold
@@ -35,10 +36,15 @@ def fold_file(path: Path) -> Result:
         text = path.read_bytes().decode("utf-8", errors="replace")
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from error
-    try:
-        return fold(json.loads(text))
-    except (ValueError, RecursionError):
-        if not text.lstrip().startswith("{"):
-            return Result(Ending.REFUSED, (Reason(reason=f"{path} is not a journal of Chaos Toolkit"),))
+    journal = _parse(text)
+    if journal is None and text.lstrip().startswith("{"):
         remedy = f"{RECOVER}: whether anything is left cannot be told from it"
         return Result(Ending.INCONCLUSIVE, (Reason(reason=f"{path} is not a whole journal", remedy=remedy),))
+    return fold(journal)
+
+
+def _parse(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None

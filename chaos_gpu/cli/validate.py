@@ -1,0 +1,101 @@
+"""See before a run whether an experiment can run at all: what is wrong in its text is refused, not tried."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import import_module
+from inspect import signature
+from typing import Any, get_type_hints
+
+from chaoslib import convert_vars, substitute
+from chaoslib.configuration import load_configuration
+from chaoslib.exceptions import ChaosException
+from chaoslib.experiment import ensure_experiment_is_valid
+from chaoslib.secret import load_secrets
+from pydantic import TypeAdapter, ValidationError
+
+from chaos_gpu.cli.plan import guard_arguments
+from chaos_gpu.errors import UsageError
+
+_VARIABLE = re.compile(r"\$\{([^{}]*)\}")
+_OURS = "chaos_gpu."
+_INJECTED = ("configuration", "secrets")
+
+
+def validate(experiment: dict[str, Any], variables: Sequence[str] = ()) -> None:
+    """Check an experiment as `chaos validate` does, and then what that does not: guard, `${…}`, types of arguments.
+
+    Args:
+        experiment: as loaded from its file.
+        variables: `key=value` or `key:type=value`, as given to `--var`.
+
+    Raises:
+        UsageError: something is wrong; the message says where, the remedy what to do.
+    """
+    _check_shape(experiment)
+    guard_arguments(experiment)
+    try:
+        given = convert_vars(list(variables))
+        ensure_experiment_is_valid(experiment)
+        configuration = load_configuration(experiment.get("configuration", {}), given)
+        secrets = load_secrets(experiment.get("secrets", {}), configuration)
+    except (ChaosException, ValueError) as error:
+        raise UsageError(f"not a valid experiment: {error}", remedy="chaos validate says more") from error
+    _check_variables(experiment, {*configuration, *(key for group in secrets.values() for key in group)})
+    for name, provider in _providers(experiment):
+        if str(provider.get("module", "")).startswith(_OURS):
+            _check_types(name, provider, substitute(provider.get("arguments") or {}, configuration, secrets))
+
+
+def _check_shape(experiment: Mapping[str, Any]) -> None:
+    """Refuse what makes Chaos Toolkit's own validation stumble instead of complain."""
+    for key, kind in (("controls", list), ("method", list), ("rollbacks", list), ("configuration", dict)):
+        if not isinstance(experiment.get(key, kind()), kind):
+            raise UsageError(f"not a valid experiment: `{key}` is not a {kind.__name__}")
+    parts = [*experiment.get("controls", []), *experiment.get("method", []), *experiment.get("rollbacks", [])]
+    if not all(isinstance(part, dict) and isinstance(part.get("provider", {}), dict) for part in parts):
+        raise UsageError("not a valid experiment: controls and activities are mappings, each with its provider")
+
+
+def _check_variables(experiment: Mapping[str, Any], known: set[str]) -> None:
+    """Refuse a `${…}` that nothing resolves: Chaos Toolkit would hand it to the activity as it stands."""
+    for where in ("steady-state-hypothesis", "method", "rollbacks", "controls"):
+        unknown = sorted({name for text in _texts(experiment.get(where)) for name in _VARIABLE.findall(text)} - known)
+        if unknown:
+            names = ", ".join(f"${{{name}}}" for name in unknown)
+            raise UsageError(f"{names} in `{where}` is not resolved", remedy="declare it under `configuration`")
+
+
+def _check_types(activity: str, provider: Mapping[str, Any], arguments: Mapping[str, Any]) -> None:
+    """Refuse an argument of another type than our function declares."""
+    function = getattr(import_module(provider["module"]), provider["func"])
+    hints = get_type_hints(function)
+    for name in signature(function).parameters:
+        if name in _INJECTED or name not in arguments or name not in hints:
+            continue
+        try:
+            TypeAdapter(hints[name]).validate_python(arguments[name], strict=True)
+        except ValidationError as error:
+            said = error.errors(include_input=False, include_url=False)[0]["msg"]
+            raise UsageError(
+                f"activity {activity!r}: argument {name!r} of {provider['func']}: {said}",
+                remedy=f"chaos discover or the documentation of {provider['module']} shows the types",
+            ) from error
+
+
+def _providers(experiment: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    hypothesis = experiment.get("steady-state-hypothesis") or {}
+    for activity in (*hypothesis.get("probes", []), *experiment.get("method", []), *experiment.get("rollbacks", [])):
+        provider = activity.get("provider") or {}
+        if provider.get("type") == "python":
+            yield str(activity.get("name")), provider
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from _texts(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _texts(item)
