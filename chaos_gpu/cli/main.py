@@ -32,12 +32,19 @@ class Row(NamedTuple):
 
 
 COMMANDS = {
-    "doctor": Row("chaos_gpu.cli.doctor:doctor", "What can be judged on this cluster, and why not the rest."),
-    "install": Row("chaos_gpu.cli.install:install", "Make namespace and rights, and open the cluster to experiments."),
+    "lab": Row("chaos_gpu.cli.lab:lab", "A GPU platform on this machine, to try and to test everything on."),
+    "experiments": Row("chaos_gpu.cli.experiments:experiments", "List the experiments, show one, copy one to change it."),
+    "criteria": Row("chaos_gpu.cli.criteria:criteria", "What is judged, by which rule, and from which source."),
+    "install": Row("chaos_gpu.cli.install:install", "Make namespace and rights, and open a cluster to experiments."),
+    "doctor": Row("chaos_gpu.cli.doctor:doctor", "What can be judged on a cluster, and why not the rest."),
     "plan": Row("chaos_gpu.cli.plan:plan", "What an experiment would do; changes nothing."),
-    "status": Row("chaos_gpu.cli.runs:status", "Runs that the cluster knows of: active, closed, stuck."),
+    "run": Row("chaos_gpu.cli.run:run", "Run experiments, judge them, keep journal and report of each."),
+    "status": Row("chaos_gpu.cli.runs:status", "The runs that a cluster knows of: active, closed, stuck."),
     "abort": Row("chaos_gpu.cli.runs:abort", "Stop an active run now: it reverts and ends."),
     "recover": Row("chaos_gpu.cli.runs:recover", "Undo what a dead runner left, from its ledger."),
+    "verdict": Row("chaos_gpu.cli.verdict:verdict", "The outcome of a journal; needs no cluster."),
+    "report": Row("chaos_gpu.cli.report:report", "Runs as text, JSON, JUnit or a page; needs no cluster."),
+    "prove": Row("chaos_gpu.cli.prove:prove", "Show on the lab that each experiment catches its defects."),
     "ledger": Row("chaos_gpu.cli.runs:ledger", "Keep house over the ledgers of past runs."),
     "uninstall": Row("chaos_gpu.cli.install:uninstall", "Remove all that install made."),
 }

@@ -13,6 +13,7 @@ import pytest
 
 from chaos_gpu import __version__, errors
 from chaos_gpu.cli import main as entry
+from chaos_gpu.report.fold import EXIT_CODES, Ending
 
 HELP_IMPORTS_NOTHING = """
 import sys
@@ -104,6 +105,13 @@ def test_exit_codes(
     printed = capsys.readouterr()
     assert said in printed.err
     assert printed.out == ""
+
+
+def test_the_codes_are_those_of_the_report() -> None:
+    """Written twice, since `--help` must not wait for the report's imports."""
+    assert {ending.name: code for ending, code in EXIT_CODES.items()} == {
+        name: getattr(entry, name) for name in Ending.__members__
+    }
 
 
 @pytest.mark.parametrize("args", [["no-such-command"], ["--no-such-option"], []])

@@ -25,8 +25,8 @@ def commands(page: str) -> list[str]:
 
 
 def named_by(program: str, lines: list[str]) -> set[str]:
-    """The words that follow `program` where it is the command of a line or stands behind `--` or `VAR=value`."""
-    return {word for line in lines for word in re.findall(rf"(?:^|\s){program} ([a-z][a-z-]*)", line)}
+    """The words that follow `program` where it is the command of a line or stands behind another word or a directory."""
+    return {word for line in lines for word in re.findall(rf"(?:^|[\s/]){program} ([a-z][a-z-]*)", line)}
 
 
 @pytest.mark.parametrize("path", PAGES, ids=name_of)
