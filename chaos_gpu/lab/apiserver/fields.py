@@ -78,8 +78,8 @@ def leaves(value: Any, list_keys: ListKeys, path: Path = ()) -> dict[Path, Any]:
         return {}
     found: dict[Path, Any] = {}
     if isinstance(value, dict):
-        if not value and path:
-            return {path: {}}
+        if not value:
+            return {path: {}} if path not in ((), ("f:metadata",)) else {}
         for name, inner in value.items():
             found |= leaves(inner, list_keys, (*path, f"f:{name}"))
         return found

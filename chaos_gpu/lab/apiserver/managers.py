@@ -101,12 +101,11 @@ def apply(live: Json | None, applied: Json, manager: Manager, list_keys: ListKey
     taken = frozenset(path for _, path in found)
     others = {who: fields - taken for who, fields in others.items()}
     abandoned = _abandoned(owned.get(manager, frozenset()), frozenset(wanted), others)
-    result: Json = merge_applied(without(base, abandoned, list_keys), applied, list_keys)
-    times = _times(base)
-    write_owned(result, {**others, manager: frozenset(wanted)}, times, manager)
-    if result["metadata"]["managedFields"] == _with_time(base, manager, result):
-        result["metadata"]["managedFields"] = base["metadata"]["managedFields"]
-    return result
+    merged: Json = merge_applied(without(base, abandoned, list_keys), applied, list_keys)
+    now_owned = {**others, manager: frozenset(wanted)}
+    if now_owned != owned or merged != base:
+        write_owned(merged, now_owned, _times(base), manager)
+    return merged
 
 
 def _abandoned(had: FieldSet, wanted: FieldSet, others: Owned) -> FieldSet:
@@ -114,13 +113,3 @@ def _abandoned(had: FieldSet, wanted: FieldSet, others: Owned) -> FieldSet:
     held = wanted.union(*others.values())
     above: set[Path] = {path[:n] for path in held for n in range(1, len(path) + 1)}
     return frozenset(path for path in had if path not in above)
-
-
-def _with_time(base: Json, manager: Manager, result: Json) -> Any:
-    """Return the old managedFields with the manager's new time: what they would be if nothing had changed."""
-    new_time = next((e["time"] for e in result["metadata"]["managedFields"] if _is(e, manager)), "")
-    return [e | {"time": new_time} if _is(e, manager) else e for e in base["metadata"].get("managedFields") or ()]
-
-
-def _is(entry: Json, manager: Manager) -> bool:
-    return entry.get("manager") == manager.name and entry.get("operation") == manager.operation

@@ -73,7 +73,7 @@ class Watcher:
 class _Table:
     objects: dict[Name, Stored] = field(default_factory=dict)
     names: list[Name] = field(default_factory=list)  # sorted
-    history: deque[Change] = field(default_factory=lambda: deque(maxlen=HISTORY_EVENTS))
+    history: deque[Change] = field(default_factory=deque)
     forgotten: int = 0  # revision of the newest change that left the history
     watchers: set[Watcher] = field(default_factory=set)
 
@@ -183,8 +183,8 @@ class Store:
 
     def _tell(self, table: _Table, change: Change) -> None:
         self.changed = stamp()
-        if len(table.history) == table.history.maxlen:
-            table.forgotten = table.history[0].revision
+        if len(table.history) >= HISTORY_EVENTS:
+            table.forgotten = table.history.popleft().revision
         table.history.append(change)
         table.watchers -= {watcher for watcher in table.watchers if not watcher.tell(change)}
 

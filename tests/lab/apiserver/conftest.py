@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from chaos_gpu.lab.apiserver.server import ApiServer
-from chaos_gpu.lab.apiserver.streams import CommandNotStarted, NotRunning
+from chaos_gpu.lab.apiserver.status import StatusError
 
 Json = dict[str, Any]
 WAIT_S = 10
@@ -86,9 +86,7 @@ class FakeStreams:
         finally:
             self.ended.set()
 
-    async def exec(
-        self, pod: Json, container: str, command: Sequence[str], *, stdin: bool, tty: bool
-    ) -> FakeSession:
+    async def exec(self, pod: Json, container: str, command: Sequence[str], *, stdin: bool, tty: bool) -> FakeSession:
         self.calls.append({"container": container, "command": list(command), "stdin": stdin, "tty": tty})
         if self.fault:
             raise self.fault
@@ -149,6 +147,15 @@ def served(tmp_path: Path) -> Iterator[Served]:
     loop.close()
 
 
+def code_of(function: Callable[..., Any], *args: Any) -> int:
+    """Call a function; returns the code of the StatusError that it raises, 0 if it does not."""
+    try:
+        function(*args)
+    except StatusError as e:
+        return e.code
+    return 0
+
+
 def pod(name: str = "p", **spec: Any) -> Json:
     """Return a pod of one container."""
     return {"metadata": {"name": name}, "spec": {"containers": [{"name": "main", "image": "i"}], **spec}}
@@ -157,4 +164,3 @@ def pod(name: str = "p", **spec: Any) -> Json:
 PODS = "api/v1/namespaces/default/pods"
 MAPS = "api/v1/namespaces/default/configmaps"
 NODES = "api/v1/nodes"
-
