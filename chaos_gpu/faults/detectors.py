@@ -25,7 +25,7 @@ class Profile(BaseModel):
     Attributes:
         transport: which injected kernel records it sees: `kmsg` (raw), `bracket` (prefixed, for journald readers),
             or "" when it reads no kernel log.
-        conditions: node conditions that it sets; status True means unhealthy.
+        conditions: node conditions that it sets, unhealthy when True; `Type=False` for one that is so when False.
         attribution: node labels or annotations in which it says why it cordoned.
         actions: what it, or what acts on its word, may do to a node.
     """
@@ -68,7 +68,7 @@ KNOWN_DETECTORS: dict[str, Profile] = {
     "syslog-health-monitor": NVSENTINEL,
     "gpud": Profile(transport="kmsg"),
     "node-problem-detector": Profile(transport="kmsg", conditions=("XIDErrors", "GPUMissing")),
-    "eks-node-monitoring-agent": Profile(),  # reads DCGM policies, not the kernel log
+    "eks-node-monitoring-agent": Profile(conditions=("AcceleratedHardwareReady=False",)),  # reads no kernel log
 }
 KNOWN_REMEDIATORS: dict[str, tuple[str, ...]] = {
     "fault-quarantine": ("cordon",),

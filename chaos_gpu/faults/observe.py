@@ -67,7 +67,7 @@ def wait_for_node(run: Run, landed: Landed, cordoned: bool, until_s: float) -> f
 
 def wait_for_condition(run: Run, landed: Landed, types: Iterable[str], until_s: float) -> None:
     """Wait until a condition of the target names the record, or until monotonic `until_s`."""
-    wanted = set(types)
+    wanted = {name.partition("=")[0] for name in types}
 
     def named(changes: list[Change]) -> bool:
         return any(

@@ -8,7 +8,7 @@ from chaos_gpu.errors import TargetError, UsageError
 from chaos_gpu.faults.names import EXERCISE
 from chaos_gpu.faults.observe import schedulable
 from chaos_gpu.faults.run import Run
-from chaos_gpu.faults.targets import gpu_nodes
+from chaos_gpu.faults.targets import gpu_nodes, raised_conditions
 from chaos_gpu.verdict import Judgement, Outcome, Verdict, failed, inconclusive, passed, worst
 
 PLATFORM = "PLATFORM"
@@ -75,7 +75,7 @@ def _picture(node: JsonObject, run: Run) -> dict[str, Any]:
         "name": meta["name"],
         "ready": conditions.get("Ready") == "True",
         "schedulable": schedulable(node),
-        "raised": sorted(name for name in run.watchers.conditions() if conditions.get(name) == "True"),
+        "raised": raised_conditions(node, run.watchers.conditions()),
         "marked": run.id in note,
         **offers,
     }

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict
 from chaos_gpu.cluster.client import Api, JsonObject
 from chaos_gpu.errors import NotFound, TargetError, UsageError
 from chaos_gpu.faults.names import PROTECTED, RUN, TARGET
+from chaos_gpu.payloads import undo
 
 OPT_OUTS = {
     PROTECTED: "true",
@@ -80,8 +81,15 @@ def unfit(node: JsonObject, unhealthy_conditions: Iterable[str] = ()) -> str:
             return f"it opted out ({key}={value})"
     if any(key in labels for key in CONTROL_PLANE):
         return "it is a control-plane node"
-    raised = [name for name in unhealthy_conditions if conditions.get(name) == "True"]
+    raised = raised_conditions(node, unhealthy_conditions)
     return f"its condition {raised[0]} is already raised" if raised else ""
+
+
+def raised_conditions(node: JsonObject, watched: Iterable[str]) -> list[str]:
+    """List the conditions of detectors that are unhealthy on a node; `Type=False` names one that is so at False."""
+    names = tuple(watched)
+    conditions = node.get("status", {}).get("conditions") or ()
+    return sorted(each["type"] for each in conditions if undo.is_raised(each, names))
 
 
 def foreign_work(api: Api, node: str) -> list[str]:

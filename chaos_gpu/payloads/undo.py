@@ -218,9 +218,7 @@ def trouble_of(node: Object, record: Object) -> Optional[Object]:
     conditions = [
         condition["type"]
         for condition in node.get("status", {}).get("conditions") or ()
-        if condition["type"] in record["conditions"]
-        and condition.get("status") == "True"
-        and names_ours(condition.get("message", ""), record, here)
+        if is_raised(condition, record["conditions"]) and names_ours(condition.get("message", ""), record, here)
     ]
     cordoned = bool(node.get("spec", {}).get("unschedulable")) and bool(keys or conditions)
     if not (keys or conditions):
@@ -230,6 +228,12 @@ def trouble_of(node: Object, record: Object) -> Optional[Object]:
         "node": meta["name"], "uid": meta["uid"], "cordoned": cordoned, "keys": keys, "values": values,
         "conditions": conditions,
     }  # fmt: skip
+
+
+def is_raised(condition: Object, watched: Sequence[str]) -> bool:
+    """Say whether a node condition is one of a detector's and unhealthy; `Type=False` names one that is so at False."""
+    name, status = condition["type"], condition.get("status")
+    return (status == "True" and name in watched) or (f"{name}={status}" in watched)
 
 
 def names_ours(text: str, record: Object, on_target: bool) -> bool:
