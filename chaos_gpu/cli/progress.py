@@ -8,6 +8,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.status import Status
 
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _LINE = re.compile(r"\[\S+ \S+ (INFO|WARNING|ERROR|CRITICAL)\]\s(.*)")
 _STEP = re.compile(r"(?:Action|Probe|Rollback|Steady state hypothesis): .*|Let's rollback\.\.\.")
 
@@ -33,7 +34,7 @@ class Progress:
         self._read_bytes += len(data)
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:
-            match = _LINE.match(line.decode("utf-8", errors="replace"))
+            match = _LINE.match(_COLOUR.sub("", line.decode("utf-8", errors="replace")))
             if match:
                 yield match[1], match[2]
 
