@@ -9,6 +9,7 @@ next `lab up`. Imports little: it stays for as long as the lab, and its start is
 
 import argparse
 import fcntl
+import gc
 import json
 import os
 import shutil
@@ -18,8 +19,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from chaos_gpu.lab.ancestry import adopt_orphans, die_with_parent
 from chaos_gpu.lab.layout import Layout
-from chaos_gpu.lab.process import adopt_orphans, die_with_parent
 from chaos_gpu.lab.sweep import MARK, end_process, sweep
 
 _AWAITED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
@@ -31,6 +32,7 @@ def main(argv: Sequence[str]) -> int:
     """Run a lab until it is told to stop; return the exit code."""
     options = _parse(argv)
     layout = Layout(options.dir)
+    os.umask(0o077)
     if options.with_parent:
         die_with_parent(options.with_parent, signal.SIGTERM)
     lock = _take_lock(layout)
@@ -60,6 +62,7 @@ def _serve(options: argparse.Namespace, layout: Layout, guardian: int) -> int:
     """Be the server; its many imports come only now, so that the guardian stays small."""
     die_with_parent(guardian, signal.SIGTERM)
     os.environ["SSL_CERT_FILE"] = os.devnull  # aiohttp reads all authorities when imported; nothing here uses TLS
+    gc.disable()  # until the lab is ready: nearly all that is made now stays
     from chaos_gpu.lab.server import serve
 
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _AWAITED)

@@ -8,7 +8,6 @@ namespace.
 
 import asyncio
 import contextlib
-import ctypes
 import fcntl
 import os
 import signal
@@ -17,22 +16,9 @@ import termios
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-PR_SET_PDEATHSIG = 1
-PR_SET_CHILD_SUBREAPER = 36
-_libc = ctypes.CDLL(None, use_errno=True)
+from chaos_gpu.lab.ancestry import die_with_parent
+
 _INHERITED_AS_IGNORED = (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP)
-
-
-def die_with_parent(parent: int, signal_number: int = signal.SIGKILL) -> None:
-    """Have the kernel send this process a signal when its parent dies; end at once if that has happened already."""
-    _libc.prctl(PR_SET_PDEATHSIG, int(signal_number), 0, 0, 0)
-    if os.getppid() != parent:
-        os._exit(128 + signal_number)
-
-
-def adopt_orphans() -> None:
-    """Become the parent of every descendant whose own parent dies, instead of process 1."""
-    _libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 class Process:
@@ -109,6 +95,7 @@ def start(
 
     def in_child() -> None:
         die_with_parent(parent)
+        os.umask(0o022)
         for number in _INHERITED_AS_IGNORED:
             signal.signal(number, signal.SIG_DFL)
         if terminal is not None:

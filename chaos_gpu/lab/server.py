@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import contextlib
+import gc
 import json
 import logging
 import os
@@ -72,6 +73,8 @@ async def _serve(options: argparse.Namespace, layout: Layout) -> None:
         heartbeat = asyncio.create_task(kubelet.heartbeat())
         ends.callback(heartbeat.cancel)
         await asyncio.wait_for(_platform_ready(manager, options.without), READY_S)
+        gc.freeze()
+        gc.enable()
         _announce(options, layout, server)
         await stop.wait()
 
