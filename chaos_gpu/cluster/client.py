@@ -80,7 +80,7 @@ class Api:
         limit = deadline_s or self.deadlines.total_s
         attempt = tenacity.Retrying(
             retry=tenacity.retry_if_exception_type(_Transient),
-            wait=tenacity.wait_exponential_jitter(initial=0.1, max=2.0, jitter=0.1),
+            wait=tenacity.wait_exponential(multiplier=0.1, max=2.0) + tenacity.wait_random(0, 0.1),
             stop=tenacity.stop_after_delay(limit),
             reraise=True,
         )
