@@ -35,9 +35,16 @@ smoke:          ## the short part of the tests, for a second Python
 
 check:          ## format, lint, types (strict) and layers
 	@.ci/venv dev
+	@$(MAKE) --no-print-directory --keep-going format lint types layers
+
+.PHONY: format lint types layers
+format:
 	$(IN_VENV) ruff format --check .
+lint:
 	$(IN_VENV) ruff check .
+types:
 	$(IN_SITE) mypy --config-file "$(CURDIR)/pyproject.toml" --package chaos_gpu
+layers:
 	$(IN_SITE) lint-imports --no-logo --no-cache "$(CURDIR)/pyproject.toml"
 
 bench:          ## measure the times that the documentation quotes

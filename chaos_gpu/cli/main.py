@@ -33,7 +33,9 @@ class Row(NamedTuple):
 
 COMMANDS = {
     "lab": Row("chaos_gpu.cli.lab:lab", "A GPU platform on this machine, to try and to test everything on."),
-    "experiments": Row("chaos_gpu.cli.experiments:experiments", "List the experiments, show one, copy one to change it."),
+    "experiments": Row(
+        "chaos_gpu.cli.experiments:experiments", "List the experiments, show one, copy one to change it."
+    ),
     "criteria": Row("chaos_gpu.cli.criteria:criteria", "What is judged, by which rule, and from which source."),
     "install": Row("chaos_gpu.cli.install:install", "Make namespace and rights, and open a cluster to experiments."),
     "doctor": Row("chaos_gpu.cli.doctor:doctor", "What can be judged on a cluster, and why not the rest."),
