@@ -17,6 +17,8 @@ from chaos_gpu.faults.names import FAULT, INJECTOR, NAMESPACE, REVERTER, ROLE, R
 from chaos_gpu.faults.settings import Settings
 
 MOUNT = "/chaos-gpu"
+PROC_DRIVER = "/proc/driver"
+"""Where the driver lists a node's GPUs, in `nvidia/gpus`; every kernel has the directory, with a driver or without."""
 SHARED_IMPORT = "from chaos_gpu.payloads.undo import"
 
 
@@ -72,8 +74,14 @@ def node_pod(
     pod["metadata"] |= {"name": name, "namespace": NAMESPACE, "labels": dict(labels)}
     container = pod["spec"]["containers"][0]
     container["securityContext"] = {"privileged": True, "runAsUser": 0}
-    container["volumeMounts"].append({"name": "kmsg", "mountPath": "/dev/kmsg"})
-    pod["spec"]["volumes"].append({"name": "kmsg", "hostPath": {"path": "/dev/kmsg", "type": "CharDevice"}})
+    container["volumeMounts"] += [
+        {"name": "kmsg", "mountPath": "/dev/kmsg"},
+        {"name": "driver", "mountPath": f"/node{PROC_DRIVER}", "readOnly": True},
+    ]
+    pod["spec"]["volumes"] += [
+        {"name": "kmsg", "hostPath": {"path": "/dev/kmsg", "type": "CharDevice"}},
+        {"name": "driver", "hostPath": {"path": PROC_DRIVER}},
+    ]
     pod["spec"] |= {
         "nodeName": node,
         "serviceAccountName": INJECTOR,

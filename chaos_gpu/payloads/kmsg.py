@@ -10,7 +10,8 @@ Spec (JSON):
     landing_s  how long to look for the record
 
 A kernel record has no undo: on SIGTERM this only leaves. Environment (set where a node is not a real one):
-KMSG_FILE_PATH to read and KMSG_WRITE_PATH to write (both /dev/kmsg), NVIDIA_PROC_PATH (/proc/driver/nvidia).
+KMSG_FILE_PATH to read and KMSG_WRITE_PATH to write (both /dev/kmsg), NVIDIA_PROC_PATH (the node's /proc/driver/nvidia,
+mounted below /node: a container runtime mounts nothing inside a container's own /proc).
 """
 
 import datetime
@@ -26,7 +27,7 @@ from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 READ_PATH = os.environ.get("KMSG_FILE_PATH", "/dev/kmsg")
 WRITE_PATH = os.environ.get("KMSG_WRITE_PATH", READ_PATH)
-NVIDIA_PATH = os.environ.get("NVIDIA_PROC_PATH", "/proc/driver/nvidia")
+NVIDIA_PATH = os.environ.get("NVIDIA_PROC_PATH", "/node/proc/driver/nvidia")
 RECORD = re.compile(rb"^(\d+),(\d+),(\d+),([^;]*);(.*)$")
 GPU_RECORD = re.compile(rb"(NVRM: )?(Xid|SXid) \(|fallen off the bus")
 POLL_S = 0.002

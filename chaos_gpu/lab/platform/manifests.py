@@ -77,14 +77,17 @@ def _pod_spec(image: str, *, mounted_policy: bool) -> Json:
     mounts: list[Json] = [{"name": "code", "mountPath": CODE_PATH, "readOnly": True}]
     container: Json = {"name": "agent", "image": image, "command": ["python3", "-ISB", f"{CODE_PATH}/detector.py"]}
     if mounted_policy:
-        env.append({"name": "LAB_PLATFORM_FILE", "value": f"{CODE_PATH}/platform.json"})
+        env += [
+            {"name": "LAB_PLATFORM_FILE", "value": f"{CODE_PATH}/platform.json"},
+            {"name": "NVIDIA_PROC_PATH", "value": "/node/proc/driver/nvidia"},  # no runtime mounts inside /proc
+        ]
         volumes += [
             {"name": "kmsg", "hostPath": {"path": "/dev/kmsg"}},
-            {"name": "driver", "hostPath": {"path": "/proc/driver/nvidia"}},
+            {"name": "driver", "hostPath": {"path": "/proc/driver"}},
         ]
         mounts += [
             {"name": "kmsg", "mountPath": "/dev/kmsg", "readOnly": True},
-            {"name": "driver", "mountPath": "/proc/driver/nvidia", "readOnly": True},
+            {"name": "driver", "mountPath": "/node/proc/driver", "readOnly": True},
         ]
         container["securityContext"] = {"privileged": True}
     return {
