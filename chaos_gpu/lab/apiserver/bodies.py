@@ -5,6 +5,7 @@ from typing import Any
 
 from aiohttp import web
 
+from chaos_gpu.lab.apiserver.protobuf import decode_protobuf
 from chaos_gpu.lab.apiserver.shapes import MAX_DEPTH
 from chaos_gpu.lab.apiserver.status import StatusError, bad_request, unsupported_media
 
@@ -13,18 +14,17 @@ _JSON_TYPES = frozenset({"", "application/json", "application/octet-stream", "te
 
 
 async def read_json(request: web.Request) -> Any:
-    """Return the decoded body; None for an empty one.
+    """Return the decoded body, JSON or protobuf; None for an empty one.
 
     Raises:
-        StatusError: 400, not JSON; 413, too large; 415, not a JSON media type.
+        StatusError: 400, broken; 413, too large; 415, a media type or a protobuf message that is not read.
     """
     raw = await _read(request)
     if not raw:
         return None
     media_type = request.content_type
-    if "protobuf" in media_type or "cbor" in media_type:
-        hint = "the lab reads JSON bodies: kubectl … --dry-run=client -o yaml | kubectl apply -f -"
-        raise unsupported_media(f"{media_type} is not read here; {hint}")
+    if media_type == "application/vnd.kubernetes.protobuf":
+        return decode_protobuf(raw)
     if media_type not in _JSON_TYPES and "json" not in media_type and media_type != "application/apply-patch+yaml":
         raise unsupported_media(f"{media_type} is not read here; send application/json")
     return decode(raw)

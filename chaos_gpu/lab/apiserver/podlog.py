@@ -1,5 +1,6 @@
 """The log of a pod's container, as the kubelet gives it."""
 
+import asyncio
 from datetime import timedelta
 
 from aiohttp import web
@@ -8,6 +9,8 @@ from chaos_gpu.lab.apiserver.calls import Bound
 from chaos_gpu.lab.apiserver.clock import parse_rfc3339, utc_now
 from chaos_gpu.lab.apiserver.status import Json, bad_request
 from chaos_gpu.lab.apiserver.streams import NotRunning, Streams
+
+_SILENCE_S = 0.1  # after which a follower of a silent log is answered, so that it knows that it follows
 
 
 def chosen_container(pod: Json, asked: str) -> str:
@@ -49,16 +52,21 @@ async def stream_log(request: web.Request, bound: Bound, pod: Json, streams: Str
         previous=query.flag("previous"),
         limit_bytes=query.number("limitBytes"),
     )
+    first = asyncio.ensure_future(anext(chunks, b""))
     response = web.StreamResponse(headers={"Content-Type": "text/plain"})
     try:
-        first = await anext(chunks, b"") if not query.flag("follow") else b""
+        await asyncio.wait({first}, timeout=_SILENCE_S if query.flag("follow") else None)
+        if first.done():
+            first.result()
         await response.prepare(request)
-        if first:
-            await response.write(first)
+        await response.write(await first)
         async for chunk in chunks:
             await response.write(chunk)
     except NotRunning as e:
-        raise bad_request(str(e)) from e
+        if not response.prepared:
+            raise bad_request(str(e)) from e
     except ConnectionError:
         pass  # the client has left
+    finally:
+        first.cancel()
     return response

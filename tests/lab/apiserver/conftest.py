@@ -107,10 +107,11 @@ class Served:
         """Send a request as the administrator; returns code and decoded body."""
         headers = options.pop("headers", {})
         base = options.pop("base", self.url)
+        media = options.pop("media", "application/json")
         content = None
         if body is not None:
             content = body if isinstance(body, bytes) else json.dumps(body).encode()
-            headers = {"Content-Type": options.pop("media", "application/json"), **headers}
+            headers = {"Content-Type": media, **headers}
         response = self.http.request(method, f"{base}/{path}", content=content, headers=headers, **options)
         return response.status_code, response.json() if response.content[:1] in (b"{", b"[") else response.content
 
