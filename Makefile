@@ -1,10 +1,11 @@
 # Every target works from a fresh clone with nothing but a Python of 3.11 or newer: `.ci/venv` makes what it needs.
 #   PYTHON=/path/to/python3   another interpreter than the newest on PATH     VENV=.venv   another environment
-#   PYTEST_ARGS="-k kmsg -x"  more arguments for `make test`
+#   PYTEST_ARGS="-k kmsg -x"  more arguments for `make test`                 SWEEP_ARGS="--sample 20"  for `make sweep`
 
 PYTHON ?=
 VENV ?= .venv
 PYTEST_ARGS ?=
+SWEEP_ARGS ?=
 export PYTHON VENV
 
 EXPERIMENTS := device/xid-fatal-cordons-node device/xid-application-error-keeps-node
@@ -53,7 +54,7 @@ bench:          ## measure the times that the documentation quotes
 
 sweep:          ## kill the runner at every request of a run, one after the other (long)
 	@.ci/venv dev
-	@$(IN_VENV) pytest -m sweep $(PYTEST_ARGS)
+	@$(IN_VENV) python tests/engine/sweep.py $(SWEEP_ARGS)
 
 clean:          ## remove what make and the tools made
 	rm -rf "$(VENV)" .venv-* build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

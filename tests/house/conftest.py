@@ -52,12 +52,12 @@ def site(wheel: Path) -> Path:
 def run(site: Path, tmp_path: Path) -> Callable[..., str]:
     """Run a program of this environment on the wheel, in an empty directory, and return what it printed."""
 
-    def run(program: str, *args: str) -> str:
+    def run(program: str, *args: str, code: int = 0) -> str:
         environ = os.environ | {"PYTHONPATH": str(site), "HOME": str(tmp_path)}
         done = subprocess.run(
             [str(PROGRAMS / program), *args], cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=120
         )
-        assert done.returncode == 0, done.stdout + done.stderr
+        assert done.returncode == code, done.stdout + done.stderr
         return done.stdout
 
     return run

@@ -25,7 +25,7 @@ def commands(page: str) -> list[str]:
 
 
 def named_by(program: str, lines: list[str]) -> set[str]:
-    """The words that follow `program` where it is the command of a line or stands behind another word or a directory."""
+    """The words that follow `program` where it is typed: first on its line, behind another word, or in a directory."""
     return {word for line in lines for word in re.findall(rf"(?:^|[\s/]){program} ([a-z][a-z-]*)", line)}
 
 
