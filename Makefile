@@ -17,10 +17,10 @@ IN_SITE := cd "$(VENV)" && PATH="$$PWD/bin:$$PATH"
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test smoke check bench sweep clean
+.PHONY: help demo test smoke check bench sweep cluster-up cluster-status cluster-down test-cluster clean
 
 help:           ## this list
-	@sed -n 's/^\([a-z]*\): *## /  make \1@/p' Makefile | tr '@' '\t' | expand -t 16
+	@sed -n 's/^\([a-z-]*\): *## /  make \1@/p' Makefile | tr '@' '\t' | expand -t 24
 
 demo:           ## the two first experiments on the embedded GPU platform; exits with their verdict
 	@.ci/venv base
@@ -55,6 +55,20 @@ bench:          ## measure the times that the documentation quotes
 sweep:          ## kill the runner at every request of a run, one after the other (long)
 	@.ci/venv dev
 	@$(IN_VENV) python tests/engine/sweep.py $(SWEEP_ARGS)
+
+cluster-up:     ## start a real control plane with GPU nodes on this machine (root, Linux, Go; builds it first)
+	@.ci/venv dev
+	@$(IN_VENV) python -m tests.cluster up
+
+cluster-status: ## what runs on it
+	@$(IN_VENV) python -m tests.cluster status
+
+cluster-down:   ## end it and remove all of it; what was built stays in the cache
+	@$(IN_VENV) python -m tests.cluster down
+
+test-cluster:   ## the tests that need it; uses the one that runs, else one of its own
+	@.ci/venv dev
+	@$(IN_VENV) pytest -m cluster tests/cluster $(PYTEST_ARGS)
 
 clean:          ## remove what make and the tools made
 	rm -rf "$(VENV)" .venv-* build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,129 @@
+"""Where everything of one cluster is kept, and which names and addresses it uses. Stdlib only: nodes import this."""
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any, NamedTuple
+
+NODES = ("gpu-node-0", "gpu-node-1")
+CONTEXT = "cluster"
+API_PORT = 443
+"""The network namespace is the cluster's own, so that even the service address needs no translation."""
+
+
+class Layout(NamedTuple):
+    """The files of one cluster."""
+
+    root: Path
+
+    @property
+    def id(self) -> str:
+        """What tells the cgroups and the link of this cluster from another's."""
+        return hashlib.sha256(str(self.root).encode()).hexdigest()[:6]
+
+    @property
+    def state(self) -> Path:
+        """Who runs it, and where: written before the first process, removed after the last."""
+        return self.root / "cluster.json"
+
+    @property
+    def lock(self) -> Path:
+        """One up or down at a time; the kernel drops the lock of a killed holder."""
+        return self.root.with_name(f"{self.root.name}.lock")
+
+    @property
+    def kubeconfig(self) -> Path:
+        """Opens the cluster as its administrator; mode 0600."""
+        return self.root / "kubeconfig"
+
+    @property
+    def pki(self) -> Path:
+        """Certificates and keys."""
+        return self.root / "pki"
+
+    @property
+    def run(self) -> Path:
+        """Pid files, logs and holds of the control plane; see `supervisor`."""
+        return self.root / "run"
+
+    @property
+    def plan(self) -> Path:
+        """What the control plane's process 1 is told to run."""
+        return self.root / "plan.json"
+
+    @property
+    def kueue(self) -> Path:
+        """The root directory of Kueue's manager."""
+        return self.root / "kueue"
+
+    def node(self, name: str) -> Path:
+        """Everything of a node: root, devices, driver files, and `run` as above."""
+        return self.root / "nodes" / name
+
+    def read_state(self) -> dict[str, Any] | None:
+        """Return what `state` says; None if there is none."""
+        try:
+            facts: dict[str, Any] = json.loads(self.state.read_text())
+        except (OSError, ValueError):
+            return None
+        return facts
+
+
+class Addresses(NamedTuple):
+    """One private /16: a bridge for nodes, a range of pods for each node, and a range of services."""
+
+    octet: int
+
+    @property
+    def network(self) -> str:
+        """All of it."""
+        return f"10.{self.octet}.0.0/16"
+
+    @property
+    def gateway(self) -> str:
+        """The bridge; the API server is here."""
+        return f"10.{self.octet}.0.1"
+
+    @property
+    def outside(self) -> str:
+        """The machine's own end of the one link into the cluster."""
+        return f"10.{self.octet}.0.2"
+
+    @property
+    def services(self) -> str:
+        """The range of services."""
+        return f"10.{self.octet}.255.0/24"
+
+    @property
+    def api_service(self) -> str:
+        """The service `kubernetes`: the first of the range, by Kubernetes' own rule."""
+        return f"10.{self.octet}.255.1"
+
+    def node(self, index: int) -> str:
+        """A node."""
+        return f"10.{self.octet}.0.{10 + index}"
+
+    def pods(self, index: int) -> str:
+        """The pods of a node."""
+        return f"10.{self.octet}.{index + 1}.0/24"
+
+
+def default_directory() -> Path:
+    """Return the state directory unless told another."""
+    return Path(os.environ.get("CHAOS_GPU_CLUSTER_DIR") or cache() / "state").absolute()
+
+
+def cache() -> Path:
+    """Return where builds are kept: worth keeping, since they take long."""
+    base = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
+    return base / "chaos-gpu" / "cluster"
+
+
+def write_atomic(path: Path, text: str) -> None:
+    """Write a private file so that a killed writer leaves the old one or the new one, never half of it."""
+    fresh = path.with_name(f".{path.name}.{os.getpid()}")
+    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(text)
+    fresh.replace(path)

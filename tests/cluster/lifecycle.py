@@ -1,0 +1,188 @@
+"""Bring the cluster up, take it down, and find what an earlier one has left."""
+
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.cluster import builds, cgroups, control_plane, kueue
+from tests.cluster.builds import Programs, Tell
+from tests.cluster.errors import ClusterError
+from tests.cluster.kubectl import Kubectl, until
+from tests.cluster.layout import NODES, Addresses, Layout, write_atomic
+
+GUARDIAN = Path(__file__).with_name("guardian.py")
+READY_S = 120.0
+STOP_S = 30.0
+
+
+class Cluster(NamedTuple):
+    """A cluster that runs."""
+
+    layout: Layout
+    programs: Programs
+    kubectl: Kubectl
+
+    def node_ready(self, name: str) -> bool:
+        """Whether a node is Ready and has its GPUs."""
+        with contextlib.suppress(ValueError, KeyError):
+            status = json.loads(self.kubectl.try_raw(f"/api/v1/nodes/{name}"))["status"]
+            ready = any(each["type"] == "Ready" and each["status"] == "True" for each in status["conditions"])
+            return bool(ready and status["allocatable"].get("nvidia.com/gpu", "0") != "0")
+        return False
+
+    def hold(self, service: str, node: str = "") -> None:
+        """Kill a service (of the control plane, or of a node) and keep it down; a node is a service, too."""
+        (self._run(node) / f"{service}.hold").touch()
+        until(lambda: not (self._run(node) / f"{service}.pid").exists(), 10, f"{service} does not end")
+
+    def release(self, service: str, node: str = "") -> None:
+        """Let a service that is on hold start again."""
+        (self._run(node) / f"{service}.hold").unlink()
+
+    def log(self, service: str, node: str = "") -> str:
+        """Return the end of a service's log."""
+        path = self._run(node) / f"{service}.log"
+        return path.read_text(errors="replace")[-4000:] if path.exists() else ""
+
+    def _run(self, node: str) -> Path:
+        return self.layout.node(node) / "run" if node else self.layout.run
+
+
+def up(layout: Layout, tell: Tell, *, tied: bool = False) -> Cluster:
+    """Start a cluster, or finish the start of one; returns when its nodes and Kueue are ready.
+
+    Args:
+        layout: where it is kept.
+        tell: shows progress.
+        tied: end it with this process.
+
+    Raises: ClusterError with the reason and the last lines of the log.
+    """
+    programs = builds.ensure(tell)
+    with _alone(layout):
+        began = time.monotonic()
+        if guardian(layout) is None:
+            sweep(layout)
+            _start(layout, programs, tied=tied)
+        cluster = attach(layout)
+        for name in NODES:
+            _wait(cluster, name)
+        tell(f"nodes ready after {time.monotonic() - began:.1f} s")
+        if not (layout.kueue / "kueue.yaml").exists():
+            kueue.install(layout, programs, cluster.kubectl)
+            tell(f"Kueue ready after {time.monotonic() - began:.1f} s")
+    return cluster
+
+
+def attach(layout: Layout) -> Cluster:
+    """Return the cluster in this directory, whether it runs or not."""
+    programs = builds.programs()
+    return Cluster(layout, programs, Kubectl(programs.bin / "kubectl", layout.kubeconfig))
+
+
+def down(layout: Layout) -> bool:
+    """End the cluster and remove all of it; False if none was running."""
+    with _alone(layout):
+        pid = guardian(layout)
+        if pid is not None:
+            handle = os.pidfd_open(pid)
+            try:
+                signal.pidfd_send_signal(handle, signal.SIGTERM)
+                until(lambda: guardian(layout) is None, STOP_S, "the guardian does not end")
+            finally:
+                os.close(handle)
+        sweep(layout)
+    return pid is not None
+
+
+def guardian(layout: Layout) -> int | None:
+    """Return the guardian of the cluster that runs in this directory, None if none does."""
+    facts = layout.read_state()
+    if facts is None or _start_ticks(facts["guardian"]) != facts["start"]:
+        return None
+    return int(facts["guardian"])
+
+
+def node_pid(layout: Layout, name: str) -> int:
+    """Return process 1 of a node as this machine sees it. Raises ClusterError when the node does not run."""
+    members = cgroups.ROOT / "pids" / _cgroup(layout).strip("/") / name / "system/cgroup.procs"
+    pids = members.read_text().split() if members.exists() else []
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            status = Path(f"/proc/{pid}/status").read_text()
+            inside = next(line for line in status.splitlines() if line.startswith("NSpid:")).split()
+            if len(inside) == len(("NSpid:", "machine", "control plane", "node")) and inside[-1] == "1":
+                return int(pid)
+    raise ClusterError(f"{name} does not run")
+
+
+def sweep(layout: Layout) -> None:
+    """Remove what a cluster leaves whose guardian was killed; its processes and interfaces are gone by themselves."""
+    until(lambda: cgroups.remove(_cgroup(layout)), STOP_S, f"processes remain in cgroup {_cgroup(layout)}")
+    shutil.rmtree(layout.root, ignore_errors=True)
+
+
+def _start(layout: Layout, programs: Programs, *, tied: bool) -> None:
+    layout.root.mkdir(parents=True, mode=0o700)
+    layout.run.mkdir()
+    plan = control_plane.plan(layout, programs, Addresses(_free_octet(layout.id)))
+    write_atomic(layout.plan, json.dumps(plan))
+    argv = [sys.executable, "-B", str(GUARDIAN), str(layout.root), str(layout.plan), _cgroup(layout)]
+    with (layout.run / "guardian.log").open("ab") as log:
+        subprocess.Popen(
+            [*argv, "--tied"] if tied else argv,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    until(lambda: layout.state.exists(), 10, "the guardian did not start")
+
+
+def _wait(cluster: Cluster, name: str) -> None:
+    try:
+        until(lambda: cluster.node_ready(name) or guardian(cluster.layout) is None, READY_S, f"{name} is not ready")
+    except ClusterError as error:
+        logs = {service: cluster.log(service) for service in ("guardian", "etcd", "kube-apiserver", name)}
+        logs |= {service: cluster.log(service, name) for service in ("containerd", "kubelet", "gpu-device-plugin")}
+        told = "\n".join(f"-- {service}\n{log[-1500:]}" for service, log in logs.items() if log)
+        raise ClusterError(f"{error}\n{told}") from error
+    if guardian(cluster.layout) is None:
+        raise ClusterError("the cluster ended while it was starting")
+
+
+def _cgroup(layout: Layout) -> str:
+    return f"/chaos-gpu-{layout.id}"
+
+
+def _free_octet(seed: str) -> int:
+    """Choose 10.x.0.0/16 so that nothing on this machine is reached by such an address now."""
+    routes = subprocess.run(["ip", "route", "show", "table", "all"], check=True, capture_output=True, text=True).stdout
+    first = int(seed, 16) % 100
+    octets = (100 + (first + step) % 100 for step in range(100))
+    return next(octet for octet in octets if f"10.{octet}." not in routes)
+
+
+def _start_ticks(pid: int) -> int | None:
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return None if fields[0] in "ZX" else int(fields[19])
+
+
+@contextlib.contextmanager
+def _alone(layout: Layout) -> Iterator[None]:
+    layout.lock.parent.mkdir(parents=True, exist_ok=True)
+    with layout.lock.open("w") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield

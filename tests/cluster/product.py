@@ -1,0 +1,179 @@
+"""The product on the cluster, through the commands that a user has: install, deploy the platform, run experiments."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from chaos_gpu.cli.lab import SHORT_LIMITS
+from chaos_gpu.lab.platform.manifests import AGENT, NAMESPACE, platform_objects
+from chaos_gpu.lab.platform.policy import platform_file
+from tests.cluster.images import TOOLS
+from tests.cluster.kubectl import Kubectl, until
+from tests.cluster.layout import CONTEXT, NODES, write_atomic
+from tests.cluster.lifecycle import Cluster
+from tests.cluster.pki import kubeconfig
+
+Json = dict[str, Any]
+PROGRAM = [sys.executable, "-P", "-m", "chaos_gpu"]
+ENVIRONMENT = "cluster-tier"
+OURS = "chaos-gpu"
+RUNNER = "chaos-gpu-runner"
+LEASE_S = 5
+CORDON_S = float(SHORT_LIMITS["CHAOS_GPU_CORDON_S"])
+RUN_LIMIT_S = 240.0
+OPEN = "chaos-gpu/ledger"
+
+
+@dataclass(frozen=True)
+class Done:
+    """A `chaos-gpu run` that has ended."""
+
+    code: int
+    run: Json
+    journal: Json
+    said: str
+
+    @property
+    def reasons(self) -> str:
+        """Why it did not pass."""
+        return "; ".join(each["reason"] for each in self.run.get("reasons", []))
+
+    def outcome(self, criterion: str) -> str:
+        """Return a criterion's outcome, or the run's where the criterion was not reached."""
+        found = (each["outcome"] for each in self.run["criteria"] if each["id"] == criterion)
+        return str(next(found, self.run["outcome"]))
+
+
+@dataclass(frozen=True)
+class Site:
+    """The product, installed."""
+
+    cluster: Cluster
+    environment: dict[str, str]
+    folder: Path
+
+    @classmethod
+    def install(cls, cluster: Cluster, folder: Path) -> "Site":
+        """Install as the administrator; from then on the product acts as its own runner."""
+        admin = cls(cluster, _environment(cluster, cluster.layout.kubeconfig), folder)
+        admin.command("install", "--context", CONTEXT, "--environment", ENVIRONMENT)
+        runner = folder / "runner.kubeconfig"
+        write_token_kubeconfig(cluster, runner, OURS, RUNNER)
+        return replace(admin, environment=_environment(cluster, runner))
+
+    def in_directory(self, folder: Path) -> "Site":
+        """The same with another place for what runs leave."""
+        return replace(self, folder=folder)
+
+    @property
+    def kubectl(self) -> Kubectl:
+        """The administrator's."""
+        return self.cluster.kubectl
+
+    def command(self, *arguments: str, codes: Sequence[int] = (0,)) -> str:
+        """Run `chaos-gpu ARGUMENTS` and return what it printed."""
+        argv, env = [*PROGRAM, *arguments], self.environment
+        done = subprocess.run(argv, env=env, cwd=self.folder, capture_output=True, text=True, timeout=120, check=False)
+        assert done.returncode in codes, f"{arguments} → {done.returncode}: {done.stdout}{done.stderr}"
+        return done.stdout
+
+    def start(self, experiment: str, **settings: str) -> subprocess.Popen[str]:
+        """Start `chaos-gpu run` and return it; `settings` are CHAOS_GPU_… variables without that prefix."""
+        named = {f"CHAOS_GPU_{key.upper()}": value for key, value in settings.items()}
+        argv = [*PROGRAM, "run", experiment, "--json", "--run-dir", str(self.folder / "run")]
+        output = subprocess.PIPE
+        env = self.environment | named
+        return subprocess.Popen(argv, env=env, cwd=self.folder, stdout=output, stderr=output, text=True)
+
+    def finish(self, process: subprocess.Popen[str]) -> Done:
+        """Wait for a run and read what it says."""
+        said, errors = process.communicate(timeout=RUN_LIMIT_S)
+        runs = json.loads(said)["runs"] if said.strip() else [{}]
+        path = self.folder / "run/journal.json"
+        journal = json.loads(path.read_text()) if path.exists() else {}
+        log = self.folder / "run/chaostoolkit.log"
+        return Done(process.returncode, runs[0], journal, errors + (log.read_text()[-3000:] if log.exists() else ""))
+
+    def run(self, experiment: str, **settings: str) -> Done:
+        """Run an experiment to its end."""
+        return self.finish(self.start(experiment, **settings))
+
+    def deploy(self, defects: Sequence[str] = (), *, without: bool = False) -> None:
+        """Put the platform's detector on the cluster, fresh, or take it away."""
+        self.kubectl.run("delete", "daemonset", AGENT, f"--namespace={NAMESPACE}", "--ignore-not-found", "--wait")
+        until(lambda: not self.agents(), 60, "the detector's pods do not end")
+        if without:
+            return
+        self.kubectl.apply(platform_objects(platform_file(defects, CORDON_S), image=TOOLS))
+        until(lambda: len(self._started_agents()) == len(NODES), 60, "the detector does not start on every node")
+
+    def agents(self) -> list[Json]:
+        """List the detector's pods."""
+        found: list[Json] = self.kubectl.get("pods", f"--namespace={NAMESPACE}", f"--selector=app={AGENT}")["items"]
+        return found
+
+    def agent_log(self, node: str) -> list[Json]:
+        """Return what the detector on a node says that it did."""
+        pod = next(each for each in self.agents() if each["spec"]["nodeName"] == node)
+        said = self.kubectl.run("logs", pod["metadata"]["name"], f"--namespace={NAMESPACE}")
+        return [json.loads(line) for line in said.splitlines() if line.startswith("{")]
+
+    def nodes(self) -> dict[str, Json]:
+        """Take down what a run must not leave changed."""
+        return {node["metadata"]["name"]: _picture(node) for node in self.kubectl.get("nodes")["items"]}
+
+    def ledgers(self) -> dict[str, str]:
+        """Return the state of each run's ledger."""
+        found = self.kubectl.get("configmaps", f"--namespace={OURS}", f"--selector={OPEN}")["items"]
+        return {each["metadata"]["labels"]["chaos-gpu/run"]: each["metadata"]["labels"][OPEN] for each in found}
+
+    def leftovers(self) -> list[str]:
+        """Name what a run may not leave: pods, Jobs, its Lease, a ledger that is not closed."""
+        kinds = "pods,jobs.batch,leases.coordination.k8s.io"
+        found = self.kubectl.run("get", kinds, f"--namespace={OURS}", "--output=name").split()
+        return found + [f"ledger {run} is {state}" for run, state in self.ledgers().items() if state != "closed"]
+
+    def settle(self, limit_s: float) -> None:
+        """Wait until nothing of any run is left. Raises ClusterError with what is."""
+        until(lambda: not self.leftovers(), limit_s, "a run has left something behind")
+
+    def forget_runs(self) -> None:
+        """Delete the ledgers of past runs, so that no budget carries over from one test to the next."""
+        self.kubectl.run("delete", "configmaps", f"--namespace={OURS}", f"--selector={OPEN}")
+
+
+def write_token_kubeconfig(cluster: Cluster, path: Path, namespace: str, account: str) -> None:
+    """Write a kubeconfig that is a ServiceAccount, by a token of the API server's."""
+    token = cluster.kubectl.run("create", "token", account, f"--namespace={namespace}", "--duration=8h").strip()
+    admin = json.loads(cluster.layout.kubeconfig.read_text())["clusters"][0]["cluster"]
+    write_atomic(path, kubeconfig(admin["server"], admin["certificate-authority-data"], {"token": token}))
+
+
+def _environment(cluster: Cluster, config: Path) -> dict[str, str]:
+    path = f"{Path(sys.executable).parent}:{cluster.programs.bin}:{os.environ.get('PATH', os.defpath)}"
+    return {
+        **SHORT_LIMITS,
+        "HOME": os.environ.get("HOME", "/root"),
+        "PATH": path,
+        "KUBECONFIG": str(config),
+        "CHAOS_GPU_CONTEXT": CONTEXT,
+        "CHAOS_GPU_ENVIRONMENT": ENVIRONMENT,
+        "CHAOS_GPU_IMAGE": TOOLS,
+        "CHAOS_GPU_LEASE_S": str(LEASE_S),
+    }
+
+
+def _picture(node: Json) -> Json:
+    annotations = node["metadata"].get("annotations") or {}
+    raised = [each["type"] for each in node["status"]["conditions"] if each["status"] == "True"]
+    return {
+        "unschedulable": node["spec"].get("unschedulable", False),
+        "taints": node["spec"].get("taints", []),
+        "annotations": sorted(key for key in annotations if "chaos-gpu" in key or "gpu-health" in key),
+        "raised": sorted(raised),
+    }
