@@ -31,15 +31,19 @@ def inject(run: Run, plan: Plan) -> Injection:
     run.injections[plan.fault] = injection = Injection(plan)
     note = intent.exercise_note(run, plan)
     run.ledger.write(intent.ahead(run, plan, note))
+    run.check()
     _mark_node(run, plan, note)
+    run.check()
     injection.landed = _land(run, injection)
     return injection
 
 
 def _engage(run: Run) -> None:
     """Before the first change: reverter alive, Lease held, ledger open, recorder running."""
-    if run.engaged:
+    if run.recorder:
         return
+    if run.engaged:
+        raise NotLanded("the run could not be secured at its first fault: nothing more is injected")
     run.engaged = True
     spec = {
         "run": run.id,
@@ -49,13 +53,15 @@ def _engage(run: Run) -> None:
         "ledger_wait_s": min(30.0, max(5.0, 2 * run.settings.lease_s)),
     }
     avoid = sorted({plan.target.node for plan in run.plans.values()})
-    start_job(run.api, reverter_job(run.settings, run.id, avoid, spec), run.settings.start_s)
     run.keeper = Keeper(run)
+    run.keeper.make_way()
+    start_job(run.api, reverter_job(run.settings, run.id, avoid, spec), run.settings.start_s)
     run.keeper.acquire()
     run.ledger.open({"experiment": run.title, "owner": run.owner, "environment": run.settings.environment})
     run.keeper.start()
-    run.recorder = Recorder(run.api, "/api/v1/nodes", run.settings.selector)
-    run.recorder.start()
+    recorder = Recorder(run.api, "/api/v1/nodes", run.settings.selector)
+    recorder.start()
+    run.recorder = recorder
 
 
 def _require_settled(run: Run, plan: Plan) -> None:

@@ -10,6 +10,7 @@ from chaos_gpu.faults.ledger import utc
 from chaos_gpu.faults.names import EXERCISE
 from chaos_gpu.faults.plan import Plan
 from chaos_gpu.faults.run import Run
+from chaos_gpu.payloads.undo import GO
 
 SPEC = "chaos-gpu/spec"
 
@@ -36,6 +37,7 @@ def ahead(run: Run, plan: Plan, note: str) -> dict[str, Any]:
         f"fault.{plan.fault}": _fault(plan, plan.target.gpu, "planned"),
         f"change.{plan.fault}.1": mark,
         f"consequence.{plan.fault}": foreseen(run, plan),
+        GO: {},
     }
 
 

@@ -24,10 +24,27 @@ class Keeper:
         self._run = run
         self._version = ""
         self._valid_until = 0.0
+        self._renewing = threading.Lock()
         self._thread = threading.Thread(target=self._keep, name="chaos-gpu-keeper", daemon=True)
 
+    def make_way(self) -> None:
+        """Remove a Lease that a dead run has left. Raises Refused when another run is active.
+
+        A run that is just arming has no ledger yet, so its Lease is watched for twice its duration: only a living
+        runner renews it.
+        """
+        api, path = self._run.api, f"{leases_path()}/{LEASE}"
+        lease = api.find(path)
+        if lease is None or lease["spec"].get("holderIdentity") == self._run.id:
+            return
+        holder = str(lease["spec"].get("holderIdentity", "")).split(".")[0]
+        entry = ledger_of(api, holder)
+        if (entry and entry.state != CLOSED) or (entry is None and not self._stale(lease)):
+            raise _active(holder)
+        api.delete(path, uid=lease["metadata"]["uid"])
+
     def acquire(self) -> None:
-        """Take the Lease; one run at a time. Raises Refused when another run holds it."""
+        """Take the Lease; one run at a time. Raises Refused when another run was faster."""
         body = {
             "apiVersion": "coordination.k8s.io/v1",
             "kind": "Lease",
@@ -38,8 +55,16 @@ class Keeper:
         try:
             lease = self._run.api.create(leases_path(), body)
         except Conflict:
-            lease = self._take_over(body)
+            lease = self._run.api.get(f"{leases_path()}/{LEASE}")
+            if lease["spec"].get("holderIdentity") != self._run.id:  # else our own first try, its answer got lost
+                raise _active(str(lease["spec"].get("holderIdentity", ""))) from None
         self._renewed(lease, asked_at)
+
+    def confirm(self) -> None:
+        """See that the Lease is still ours, or leave `run.lost`; costs nothing while the last renewal holds."""
+        with self._renewing:
+            if self._version and self._valid_until < time.monotonic() and not self._run.closing.is_set():
+                self._renew()
 
     def start(self) -> None:
         """Begin to renew."""
@@ -52,24 +77,7 @@ class Keeper:
         if lease and lease["spec"].get("holderIdentity") == self._run.id:
             self._run.api.delete(f"{leases_path()}/{LEASE}", uid=lease["metadata"]["uid"])
 
-    def _take_over(self, body: dict[str, Any]) -> dict[str, Any]:
-        """Take a Lease that somebody left: only if that run's ledger is closed or was never opened."""
-        api = self._run.api
-        lease = api.get(f"{leases_path()}/{LEASE}")
-        holder = str(lease["spec"].get("holderIdentity", ""))
-        if holder == self._run.id:  # our own first try, the answer of which got lost
-            return lease
-        entry = ledger_of(api, holder.split(".")[0])
-        if (entry and entry.state != CLOSED) or (entry is None and not self._stale(lease)):
-            raise Refused(
-                f"run {holder} is active",
-                remedy=f"wait for it, or: chaos-gpu abort {holder}; chaos-gpu status {holder}",
-            )
-        api.delete(f"{leases_path()}/{LEASE}", uid=lease["metadata"]["uid"])
-        return api.create(leases_path(), body)
-
     def _stale(self, lease: dict[str, Any]) -> bool:
-        """Watch the Lease for twice its duration: a run that is just arming has no ledger yet, but renews."""
         seconds = 2 * float(lease["spec"].get("leaseDurationSeconds") or 15)
         time.sleep(seconds)
         again = self._run.api.find(f"{leases_path()}/{LEASE}")
@@ -91,14 +99,15 @@ class Keeper:
         version = ""
         while not self._run.closing.is_set() and not self._run.lost:
             version = self._listen(version, self._run.settings.lease_s / 3)
-            if not self._run.closing.is_set():
-                self._renew()
+            with self._renewing:
+                if not self._run.closing.is_set():
+                    self._renew()
 
     def _renew(self) -> None:
         asked_at = time.monotonic()
         patch = {"metadata": {"resourceVersion": self._version}, "spec": self._spec()}
         path = f"{leases_path()}/{LEASE}"
-        limit_s = max(0.2, self._valid_until - asked_at)
+        limit_s = max(1.0, self._valid_until - asked_at)
         try:
             lease = self._run.api.request("PATCH", path, body=patch, content_type=MERGE_PATCH, deadline_s=limit_s)
             self._renewed(lease, asked_at)
@@ -151,3 +160,7 @@ class Keeper:
         logger.warning("run %s was aborted", self._run.id)
         self._run.signal = "abort"
         os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _active(run: str) -> Refused:
+    return Refused(f"run {run} is active", remedy=f"wait for it, or: chaos-gpu abort {run}; chaos-gpu status {run}")

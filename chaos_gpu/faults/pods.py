@@ -15,6 +15,7 @@ from chaos_gpu.cluster.watch import follow_one
 from chaos_gpu.errors import ApiError, ApiUnavailable, Conflict, NotLanded
 from chaos_gpu.faults.names import FAULT, INJECTOR, NAMESPACE, REVERTER, ROLE, RUN, jobs_path, pods_path
 from chaos_gpu.faults.settings import Settings
+from chaos_gpu.payloads.undo import GO
 
 MOUNT = "/chaos-gpu"
 PROC_DRIVER = "/proc/driver"
@@ -82,6 +83,9 @@ def node_pod(
         {"name": "kmsg", "hostPath": {"path": "/dev/kmsg", "type": "CharDevice"}},
         {"name": "driver", "hostPath": {"path": PROC_DRIVER}},
     ]
+    if labels[ROLE] == "injector":  # one that arrives late, when its run was called off, finds no key and cannot start
+        key = {"name": f"chaos-gpu-run-{labels[RUN]}", "key": GO}
+        container["env"] = [{"name": "CHAOS_GPU_GO", "valueFrom": {"configMapKeyRef": key}}]
     pod["spec"] |= {
         "nodeName": node,
         "serviceAccountName": INJECTOR,

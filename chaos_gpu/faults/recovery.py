@@ -33,7 +33,11 @@ def recovered(run: Run, fault: str) -> dict[str, Any]:
 
 
 def revert_all(run: Run) -> tuple[list[str], list[str]]:
-    """Undo everything and settle every consequence, best effort. Returns what was restored and what remains."""
+    """Undo everything and settle every consequence, best effort. Returns what was restored and what remains.
+
+    Raises: ApiUnavailable when the run lost its Lease: then it is the reverter's to undo.
+    """
+    run.check()
     restored, left = undo.undo(caller(run.api), NAMESPACE, run.id)
     run.restored += restored
     for injection in run.injections.values():
@@ -51,15 +55,21 @@ def close(run: Run) -> None:
             run.open = _close_ledger(run)
         if run.lost:  # before, or while we were at it
             run.open = _await_reverter(run)
+            run.open += _undo_late(run)
     except (ApiError, ApiUnavailable, OSError) as failure:
         run.open = [f"whether everything is undone is not known ({failure}); the reverter in the cluster sees to it"]
+    _go_home(run)
+
+
+def _go_home(run: Run) -> None:
+    """Send keeper, recorder and reverter home. The Lease goes first: the reverter drops it if we do not come to it."""
     run.closing.set()
     if run.recorder:
         run.recorder.stop()
     try:
-        run.api.delete(f"{jobs_path()}/chaos-gpu-reverter-{run.id}", background=True)
         if run.keeper:
             run.keeper.release()
+        run.api.delete(f"{jobs_path()}/chaos-gpu-reverter-{run.id}", background=True)
     except (ApiError, ApiUnavailable) as failure:
         logger.warning("run %s: its reverter Job and Lease end by themselves later: %s", run.id, failure)
 
@@ -104,10 +114,19 @@ def _await_reverter(run: Run) -> list[str]:
     limit_s = settings.lease_s + settings.reaction_s + settings.uncordon_s + settings.settle_s
     end = time.monotonic() + limit_s
     while time.monotonic() < end:
-        entry = ledger_of(run.api, run.id)
+        try:
+            entry = ledger_of(run.api, run.id)
+        except ApiUnavailable as failure:
+            logger.warning("run %s: the reverter cannot be asked: %s", run.id, failure.reason)
+            continue
         if entry is None or entry.state == CLOSED:
             return []
         if entry.state == STUCK:
             return entry.open_items or ["the ledger is stuck"]
         time.sleep(0.5)
     return [f"the ledger of run {run.id} is not closed after {limit_s:g} s: chaos-gpu recover {run.id}"]
+
+
+def _undo_late(run: Run) -> list[str]:
+    """Take back what was on its way when the reverter took over, and arrived after it. Returns what remains."""
+    return undo.undo(caller(run.api), NAMESPACE, run.id, again=True)[1]

@@ -40,7 +40,7 @@ REVERTER_RIGHTS = (
     Right("", "nodes", ("list", "patch"), namespaced=False),
     Right("", "pods", ("create", "get", "list", "delete")),
     Right("", "pods/log", ("get",)),
-    Right("", "configmaps", ("get", "patch")),
+    Right("", "configmaps", ("create", "get", "patch")),
     Right("coordination.k8s.io", "leases", ("get", "patch", "delete")),
 )
 

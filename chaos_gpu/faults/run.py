@@ -64,7 +64,12 @@ class Run:
     closing: threading.Event = field(default_factory=threading.Event)
 
     def check(self) -> None:
-        """Raise when the run must not go on: its Lease is gone, so the reverter may be at work already."""
+        """Raise when the run must not go on: its Lease is gone, so the reverter may be at work already.
+
+        A Lease that ran out meanwhile (the process may have been asleep) is renewed here, or found to be lost.
+        """
+        if self.keeper and not self.lost:
+            self.keeper.confirm()
         if self.lost:
             raise ApiUnavailable(f"run {self.id} stops: {self.lost}", remedy=f"chaos-gpu status {self.id}")
 
@@ -89,11 +94,11 @@ class Run:
         return {"verdicts": [verdict.as_json() for verdict in verdicts]}
 
     def pause(self, seconds: float) -> None:
-        """Sleep, ready to be interrupted, then check that the run may go on."""
+        """Sleep, ready to be interrupted, as long as the run may go on. Raises as `check` does."""
         end = time.monotonic() + seconds
         while (left := end - time.monotonic()) > 0:
             time.sleep(min(left, 0.5))
-        self.check()
+            self.check()
 
 
 _current: Run | None = None

@@ -19,6 +19,7 @@ JSON_PATCH = "application/json-patch+json"
 MERGE_PATCH = "application/merge-patch+json"
 LEDGER_LABEL = "chaos-gpu/ledger"
 MARKER = re.compile(r"cgpu-[0-9a-z]{8}")
+GO = "go"
 GONE_S = 20.0
 SMALL_FLEET = 64
 
@@ -42,8 +43,17 @@ def read_ledger(call: Call, namespace: str, run: str) -> Tuple[Optional[Object],
     if status == 404:
         return None, ""
     expect(status, found, "read the ledger")
-    records = {key: json.loads(value) for key, value in (found.get("data") or {}).items()}
+    records = {key: parse_record(value) for key, value in (found.get("data") or {}).items()}
     return records, found["metadata"].get("labels", {}).get(LEDGER_LABEL, "")
+
+
+def parse_record(text: str) -> Object:
+    """Read one record; what is no JSON object must not keep the others from being undone."""
+    try:
+        record = json.loads(text)
+    except ValueError:
+        record = None
+    return record if isinstance(record, dict) else {"unreadable": text}
 
 
 def write_record(call: Call, namespace: str, run: str, key: str, record: Object, state: str = "") -> None:
@@ -71,12 +81,24 @@ def expect(status: int, found: Object, what: str) -> None:
 # --- undo ------------------------------------------------------------------------------------------------------------
 
 
-def undo(call: Call, namespace: str, run: str, fault: str = "") -> Result:
-    """End the injectors and undo the changes of one fault, or of all. Returns (restored, open), lists of text."""
+def call_off(call: Call, namespace: str, run: str) -> None:
+    """Let no injector of the run start any more: each needs a key of the ledger, which is taken away here.
+
+    Only then is the list of injectors to end complete: one that is on its way may arrive at any time.
+    """
+    status, found = call("PATCH", ledger_path(namespace, run), {"data": {GO: None}}, MERGE_PATCH)
+    expect(status, found, "call the run off")
+
+
+def undo(call: Call, namespace: str, run: str, fault: str = "", again: bool = False) -> Result:
+    """End the injectors and undo the changes of one fault, or of all. Returns (restored, open), lists of text.
+
+    `again`: also try once more what was not ours to undo (it may have arrived since).
+    """
     records, _ = read_ledger(call, namespace, run)
     restored, left = attempt(end_injectors, call, namespace, run, fault)
     for key, record in records_of(records or {}, "change", fault):
-        if record["state"] in ("undone", "gone", "foreign"):
+        if record.get("state") in ("undone", "gone") or (record.get("state") == "foreign" and not again):
             continue
         good, bad = attempt(undo_change, call, namespace, run, key, record)
         restored, left = restored + good, left + bad
@@ -88,7 +110,7 @@ def attempt(step: Callable[..., Any], *arguments: Any) -> Result:
     try:
         return step(*arguments)  # type: ignore[no-any-return]
     except (OSError, ValueError, KeyError) as error:
-        return [], ["{}: {}".format(step.__name__.replace("_", " "), error)]
+        return [], ["{}: {!r}".format(step.__name__.replace("_", " "), error)]
 
 
 def end_injectors(call: Call, namespace: str, run: str, fault: str = "") -> Result:
@@ -122,14 +144,24 @@ def undo_change(call: Call, namespace: str, run: str, key: str, record: Object) 
         status, found = call("DELETE", record["path"], options)
     else:
         patch = [{"op": "test", "path": "/metadata/uid", "value": record["uid"]}] + record["undo"]
-        status, found = call("PATCH", record["path"], patch, JSON_PATCH)
+        status, found = patch_json(call, record["path"], patch)
     if status == 404:
         return close_change(call, namespace, run, key, record, "gone", "{}: the object is gone".format(record["what"]))
-    if status in (409, 422):
-        note = "{}: changed by someone else meanwhile, left alone".format(record["what"])
+    if status == 422 or (status == 409 and record["kind"] == "delete"):
+        note = "{}: is not (any more) as we made it, left alone".format(record["what"])
         return close_change(call, namespace, run, key, record, "foreign", note)
     expect(status, found, "undo {}".format(record["what"]))
     return close_change(call, namespace, run, key, record, "undone", "{}: undone".format(record["what"]))
+
+
+def patch_json(call: Call, path: str, patch: List[Object]) -> Tuple[int, Object]:
+    """Send a JSON patch; one that met a change by someone else (409) has not been tested yet, so it is sent again."""
+    for _ in range(5):
+        status, found = call("PATCH", path, patch, JSON_PATCH)
+        if status != 409:
+            break
+        time.sleep(0.1)
+    return status, found
 
 
 def close_change(call: Call, namespace: str, run: str, key: str, record: Object, state: str, note: str) -> Result:
@@ -165,7 +197,7 @@ def settle(
     restored: List[str] = []
     left: List[str] = []
     for key, record in reversed(records_of(records or {}, "consequence", fault)):
-        if record["state"] == "settled":
+        if record.get("state") == "settled":
             continue
         record = {**record, "seen": list(record.get("seen", [])) + list(seen)}
         good, bad = attempt(settle_one, call, namespace, run, key, record, elapsed_s, pause)
@@ -284,7 +316,7 @@ def restore_node(call: Call, record: Object, trouble: Object, foreign: Optional[
         return [], [f"{name}: left as it is, it was not schedulable before the run"]
     restored: List[str] = []
     if trouble["cordoned"] or trouble["keys"]:
-        status, found = call("PATCH", "/api/v1/nodes/" + name, restoring_patch(trouble), JSON_PATCH)
+        status, found = patch_json(call, "/api/v1/nodes/" + name, restoring_patch(trouble))
         if status == 422:
             return [], [f"{describe(trouble)}: changed by someone else meanwhile, left alone"]
         expect(status, found, f"restore node {name}")
@@ -358,6 +390,7 @@ def close_ledger(call: Call, namespace: str, run: str, by: str, restored: List[s
 
 def recover(call: Call, namespace: str, run: str, by: str) -> Result:
     """Undo and settle everything of a run, then close its ledger. Returns (restored, open)."""
+    call_off(call, namespace, run)
     restored, left = undo(call, namespace, run)
     settled, unsettled = settle(call, namespace, run)
     restored, left = restored + settled, left + unsettled
