@@ -18,6 +18,7 @@ from tests.cluster.builds import Programs, Tell
 from tests.cluster.errors import ClusterError
 from tests.cluster.kubectl import Kubectl, until
 from tests.cluster.layout import NODES, Addresses, Layout, write_atomic
+from tests.cluster.node import link_of
 
 GUARDIAN = Path(__file__).with_name("guardian.py")
 READY_S = 120.0
@@ -48,10 +49,24 @@ class Cluster(NamedTuple):
         """Let a service that is on hold start again."""
         (self._run(node) / f"{service}.hold").unlink()
 
+    def cut(self, node: str) -> None:
+        """Cut a node's link to everything."""
+        self._set_link(node, "down")
+
+    def join(self, node: str) -> None:
+        """Give it back."""
+        self._set_link(node, "up")
+
     def log(self, service: str, node: str = "") -> str:
         """Return the end of a service's log."""
         path = self._run(node) / f"{service}.log"
         return path.read_text(errors="replace")[-4000:] if path.exists() else ""
+
+    def _set_link(self, node: str, state: str) -> None:
+        pid = guardian(self.layout)
+        child = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[0]  # in the control plane's network
+        argv = ["nsenter", f"--target={child}", "--net", "--", "ip", "link", "set", link_of(NODES.index(node)), state]
+        subprocess.run(argv, check=True)
 
     def _run(self, node: str) -> Path:
         return self.layout.node(node) / "run" if node else self.layout.run

@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from chaos_gpu.cli.lab import SHORT_LIMITS
 from chaos_gpu.lab.platform.manifests import AGENT, NAMESPACE, platform_objects
 from chaos_gpu.lab.platform.policy import platform_file
@@ -21,6 +23,7 @@ from tests.cluster.pki import kubeconfig
 Json = dict[str, Any]
 PROGRAM = [sys.executable, "-P", "-m", "chaos_gpu"]
 ENVIRONMENT = "cluster-tier"
+FATAL = Path(__file__).parents[2] / "experiments/device/xid-fatal-cordons-node.yaml"
 OURS = "chaos-gpu"
 RUNNER = "chaos-gpu-runner"
 LEASE_S = 5
@@ -70,6 +73,10 @@ class Site:
         """The same with another place for what runs leave."""
         return replace(self, folder=folder)
 
+    def through(self, config: Path) -> "Site":
+        """The same by another way to the API server."""
+        return replace(self, environment={**self.environment, "KUBECONFIG": str(config)})
+
     @property
     def kubectl(self) -> Kubectl:
         """The administrator's."""
@@ -88,7 +95,9 @@ class Site:
         argv = [*PROGRAM, "run", experiment, "--json", "--run-dir", str(self.folder / "run")]
         output = subprocess.PIPE
         env = self.environment | named
-        return subprocess.Popen(argv, env=env, cwd=self.folder, stdout=output, stderr=output, text=True)
+        return subprocess.Popen(
+            argv, env=env, cwd=self.folder, stdout=output, stderr=output, text=True, start_new_session=True
+        )
 
     def finish(self, process: subprocess.Popen[str]) -> Done:
         """Wait for a run and read what it says."""
@@ -102,6 +111,14 @@ class Site:
     def run(self, experiment: str, **settings: str) -> Done:
         """Run an experiment to its end."""
         return self.finish(self.start(experiment, **settings))
+
+    def one_fault(self) -> str:
+        """Write the first fault of the shipped experiment as one of its own, and return the file's name."""
+        made: Json = yaml.safe_load(FATAL.read_text())
+        made["method"] = [each for each in made["method"] if each["name"].startswith("xid-48")]
+        path = self.folder / "one-fault.json"
+        path.write_text(json.dumps(made))
+        return str(path)
 
     def deploy(self, defects: Sequence[str] = (), *, without: bool = False) -> None:
         """Put the platform's detector on the cluster, fresh, or take it away."""

@@ -13,11 +13,13 @@ which they were set; the first that returns something else than None decides.
 """
 
 import asyncio
+import base64
 import contextlib
 import json
 import os
 import re
 import signal
+import ssl
 import threading
 import time
 from collections import Counter
@@ -28,7 +30,15 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self
 from urllib.parse import urlsplit
 
-from aiohttp import ClientConnectionError, ClientSession, ClientTimeout, WSMsgType, WSServerHandshakeError, web
+from aiohttp import (
+    ClientConnectionError,
+    ClientSession,
+    ClientTimeout,
+    TCPConnector,
+    WSMsgType,
+    WSServerHandshakeError,
+    web,
+)
 
 BEFORE, AFTER = "before", "after"
 """Stages: before the server gets a request; after it has acted, when nothing of its answer was passed on."""
@@ -252,7 +262,8 @@ class Proxy:
         return asyncio.run_coroutine_threadsafe(awaited(), self._loop).result(30)
 
     async def _start(self) -> int:
-        self._session = ClientSession(timeout=ClientTimeout(total=None), auto_decompress=False)
+        link = TCPConnector(ssl=self._authority())
+        self._session = ClientSession(timeout=ClientTimeout(total=None), auto_decompress=False, connector=link)
         app = web.Application(client_max_size=1 << 26)
         app.router.add_route("*", "/{path:.*}", self._handle)
         self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.1)
@@ -261,6 +272,12 @@ class Proxy:
         await site.start()
         port: int = self._runner.addresses[0][1]
         return port
+
+    def _authority(self) -> ssl.SSLContext | bool:
+        """Trust what the kubeconfig trusts; a lab speaks plain HTTP."""
+        given = (each["cluster"].pop("certificate-authority-data", "") for each in self._config["clusters"])
+        text = base64.b64decode(next(given)).decode()
+        return ssl.create_default_context(cadata=text) if text else True
 
     async def _stop(self) -> None:
         await self._break_links()

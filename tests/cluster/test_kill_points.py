@@ -1,0 +1,46 @@
+"""The runner killed at a request of its own, before it is sent or after it was answered: nothing of ours stays.
+
+A seeded sample of a run's requests; on the lab every one of them is tried (`make sweep`).
+"""
+
+import os
+import random
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from chaos_gpu.cli.lab import SHORT_LIMITS
+from tests.cluster.layout import CONTEXT
+from tests.cluster.product import CORDON_S, LEASE_S, Site
+from tests.support.proxy import AFTER, BEFORE, Proxy, at, send_signal
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
+
+SAMPLE = int(os.environ.get("CHAOS_GPU_KILL_POINTS", "6"))
+SEED = 20261129
+REQUESTS = 110
+"""About so many requests a run of one fault makes; a point beyond its end shows that a whole run leaves nothing."""
+BOUND_S = LEASE_S + 2 * CORDON_S + float(SHORT_LIMITS["CHAOS_GPU_UNCORDON_S"]) + 30
+"""The promise: by Lease, reaction window, uncordon window and 30 s the ledger is closed."""
+POINTS = sorted(random.Random(SEED).sample([(n, when) for n in range(1, REQUESTS) for when in (BEFORE, AFTER)], SAMPLE))
+
+
+@pytest.fixture
+def proxy(site: Site, tmp_path: Path) -> Iterator[Proxy]:
+    with Proxy(Path(site.environment["KUBECONFIG"]), tmp_path / "through.kubeconfig", CONTEXT) as proxy:
+        yield proxy
+
+
+@pytest.mark.parametrize(("ordinal", "stage"), POINTS)
+def test_a_killed_runner_leaves_nothing(site: Site, proxy: Proxy, ordinal: int, stage: str) -> None:
+    site.deploy()
+    running = []
+    proxy.on(at(ordinal), send_signal(lambda: running[0].pid, signal.SIGKILL), stage=stage)
+    through = site.through(proxy.kubeconfig)
+    running.append(through.start(site.one_fault()))
+    running[0].wait(BOUND_S + 60)
+    running[0].communicate()
+    site.settle(BOUND_S)
+    assert set(site.ledgers().values()) <= {"closed"}
