@@ -6,6 +6,7 @@ that pool directly, because its typed models differ between 36 and 37 and cost s
 
 import json
 import logging
+import ssl
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from urllib.parse import quote, urlencode
 
 import tenacity
 import urllib3
+import yaml
 from kubernetes import config
 from kubernetes.client import ApiClient, Configuration
 from kubernetes.config.config_exception import ConfigException
@@ -36,6 +38,10 @@ STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 JsonObject = dict[str, Any]
 _BY_STATUS = {400: Invalid, 401: Forbidden, 403: Forbidden, 404: NotFound, 409: Conflict, 410: Gone, 422: Invalid}
 _TRANSIENT = {429, 500, 502, 503, 504}
+_REMEDIES = {
+    Forbidden: "log in again, or check what the user may do: chaos-gpu doctor",
+    Invalid: "correct the value that the API server does not accept",
+}
 
 
 class _Transient(Exception):  # noqa: N818 - a signal between two functions here, never seen outside
@@ -81,7 +87,7 @@ class Api:
         attempt = tenacity.Retrying(
             retry=tenacity.retry_if_exception_type(_Transient),
             wait=tenacity.wait_exponential(multiplier=0.1, max=2.0) + tenacity.wait_random(0, 0.1),
-            stop=tenacity.stop_after_delay(limit),
+            stop=tenacity.stop_before_delay(limit),
             reraise=True,
         )
         try:
@@ -168,9 +174,18 @@ class Api:
             raise ApiUnavailable(f"reading {path}: {_short(failure)}") from failure
 
     def authorization(self) -> str:
-        """The Authorization header's value, "" for none; asks the credential plugin when it is due."""
+        """The Authorization header's value, "" for none; asks the credential plugin when it is due.
+
+        Raises: UsageError for a token that no header can hold (an HTTP library would show it in its own error).
+        """
         settings = self.configuration.auth_settings()
-        return str(settings.get("BearerToken", {}).get("value") or "")
+        value = str(settings.get("BearerToken", {}).get("value") or "")
+        if not (value.isascii() and value.isprintable()):
+            raise UsageError(
+                f"the token of context {self.context!r} holds a character that no HTTP header may",
+                remedy="log in again; a token is one line of printable ASCII",
+            )
+        return value
 
     def _once(self, method: str, url: str, body: Any, content_type: str, give_up_at: float) -> JsonObject:
         left = max(0.1, give_up_at - time.monotonic())
@@ -182,6 +197,11 @@ class Api:
         try:
             response = self._pool.request(method, url, body=data, headers=headers, timeout=timeout, retries=False)
         except HTTPError as failure:
+            if _is_distrust(failure):
+                raise ApiUnavailable(
+                    f"the API server of context {self.context!r} is not trusted: {_short(failure)}",
+                    remedy="check certificate-authority(-data) and the server's name in the kubeconfig",
+                ) from failure
             raise _Transient(_short(failure)) from failure
         if response.status in _TRANSIENT and not _is_policy(response.status, response.data):
             raise _Transient(f"HTTP {response.status}: {error_of(response.status, response.data).reason}")
@@ -221,9 +241,10 @@ def connect(context: str, deadlines: Deadlines | None = None) -> Api:
             config.load_incluster_config(client_configuration=settings)
         else:
             config.load_kube_config(context=context, client_configuration=settings)
-    except (ConfigException, OSError, ValueError) as failure:
+        _load_certificates(settings)
+    except (ConfigException, OSError, ValueError, TypeError, AttributeError, KeyError, yaml.YAMLError) as failure:
         raise UsageError(
-            f"context {context!r} cannot be loaded: {_short(failure)}",
+            f"context {context!r} cannot be loaded: {_without_content(failure)}",
             remedy="kubectl config get-contexts lists what there is; KUBECONFIG says where to look",
         ) from failure
     return Api(ApiClient(settings), context, deadlines)
@@ -239,8 +260,7 @@ def error_of(status: int, data: bytes) -> ApiError:
     except ValueError:
         pass
     kind = _BY_STATUS.get(status, ApiError)
-    remedy = "log in again, or check what the user may do: chaos-gpu doctor" if kind is Forbidden else ""
-    return kind(message or f"the API server answered HTTP {status}", status, remedy)
+    return kind(message or f"the API server answered HTTP {status}", status, _REMEDIES.get(kind, ""))
 
 
 def _split(chunks: Iterable[bytes]) -> Iterator[bytes]:
@@ -275,3 +295,27 @@ def _is_policy(status: int, data: bytes) -> bool:
 
 def _short(failure: BaseException) -> str:
     return f"{type(failure).__name__}: {str(failure)[:200]}"
+
+
+def _load_certificates(settings: Configuration) -> None:
+    """Read the certificates now: at the first request, one that is none would look like a server that is not there."""
+    probe = ssl.create_default_context()
+    if settings.ssl_ca_cert:
+        probe.load_verify_locations(cafile=settings.ssl_ca_cert)
+    if settings.cert_file:
+        probe.load_cert_chain(settings.cert_file, settings.key_file)
+
+
+def _without_content(failure: BaseException) -> str:
+    """Say why a kubeconfig cannot be read, never what is in it."""
+    if isinstance(failure, ConfigException | OSError):
+        return _short(failure)
+    mark = getattr(failure, "problem_mark", None)
+    where = f" near line {mark.line + 1}" if mark else ""
+    return f"it is not a kubeconfig ({type(failure).__name__}{where})"
+
+
+def _is_distrust(failure: HTTPError) -> bool:
+    """A certificate that does not verify will not verify at the next try either."""
+    causes = (failure, failure.__cause__, *failure.args)
+    return any(isinstance(each, ssl.SSLCertVerificationError) for each in causes)

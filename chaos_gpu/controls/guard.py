@@ -83,7 +83,7 @@ def before_experiment_control(
     try:
         run = arm(context, configuration, secrets or {}, arguments)
     except REFUSALS as failure:
-        _refuse(failure.reason, failure.remedy)
+        _refuse(failure.reason, failure.remedy or "chaos-gpu doctor shows what a run finds on this cluster")
     configuration[RUN_KEY] = run.id
     mark(run)
     logger.info("run %s is armed on context %s", run.id, run.settings.context)
@@ -116,6 +116,8 @@ def before_rollback_control(context: dict[str, Any], **arguments: Any) -> None:
     """From here on signals are only noted."""
     _guard.signals.interruptible = False
     _guard.undoing = True
+    if current() is None:  # Chaos Toolkit plays rollbacks after a refusal too, and not all need be ours
+        raise InterruptExecution("nothing was armed: there is nothing to roll back")
 
 
 def after_experiment_control(context: dict[str, Any], state: dict[str, Any], **arguments: Any) -> None:
@@ -123,10 +125,12 @@ def after_experiment_control(context: dict[str, Any], state: dict[str, Any], **a
     _guard.signals.interruptible = False
     _guard.undoing = True
     run = current()
-    if run:
-        recovery.close(run)
-    state[JOURNAL_KEY] = entry(run, _guard.refused, _guard.signals.seen)
-    mark(None)
+    try:
+        if run:
+            recovery.close(run)
+    finally:  # whatever happened: a journal without our word would read as if nothing had begun
+        state[JOURNAL_KEY] = entry(run, _guard.refused, _guard.signals.seen)
+        mark(None)
 
 
 def entry(run: Run | None, refused: dict[str, str] | None, signal: str) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from math import floor
 from typing import Any
 
 from chaos_gpu.errors import Refused
@@ -24,7 +25,7 @@ def check_blast_radius(plans: Iterable[Plan], guard: GuardArguments, fleet: int)
     targets = [plan.target for plan in plans]
     nodes = {target.node_uid for target in targets}
     gpus = {(target.node_uid, *sorted(target.gpu.items())) for target in targets}
-    ceiling = max(1, int(fleet * guard.share_of_nodes))
+    ceiling = max(1, floor(fleet * guard.share_of_nodes + 1e-9))  # 0.29 * 100 is 28.999…
     if len(nodes) > guard.nodes:
         raise Refused(f"{len(nodes)} nodes would be touched, {guard.nodes} may", remedy="raise the guard's `nodes`")
     if len(nodes) > ceiling:
@@ -40,8 +41,9 @@ def injections_per_gpu(faults: Iterable[Mapping[str, Any]]) -> Counter[GpuName]:
     """Count what each GPU had, under each of its names, in the ledgers' records of injected faults."""
     counts: Counter[GpuName] = Counter()
     for fault in faults:
-        if fault.get("state") in ("landed", "planned"):
-            counts.update((str(fault["node_uid"]), key, str(name)) for key, name in fault.get("gpu", {}).items())
+        gpu = fault.get("gpu")
+        if fault.get("state") in ("landed", "planned") and isinstance(gpu, dict):
+            counts.update((str(fault.get("node_uid")), key, str(name)) for key, name in gpu.items())
     return counts
 
 

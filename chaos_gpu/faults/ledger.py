@@ -13,6 +13,8 @@ from chaos_gpu.faults.names import LEDGER, NAMESPACE, RUN, ledgers_path
 
 OPEN, CLOSED, STUCK = "open", "closed", "stuck"
 KEPT = timedelta(hours=24)
+UNREADABLE = "unreadable"
+"""Key under which a record that is no JSON object is kept as the text that it is."""
 
 
 @dataclass
@@ -80,7 +82,13 @@ class Entry:
     @property
     def open_items(self) -> list[str]:
         """Return what remains, as text."""
-        return [str(item) for item in self.records.get("recovery", {}).get("open", [])]
+        left = self.records.get("recovery", {}).get("open", [])
+        return [str(item) for item in left] if isinstance(left, list) else [str(left)]
+
+    @property
+    def unreadable(self) -> list[str]:
+        """Return the keys of the records that are no JSON objects."""
+        return sorted(key for key, record in self.records.items() if UNREADABLE in record)
 
 
 def ledgers(api: Api, state: str = "") -> list[Entry]:
@@ -101,15 +109,15 @@ def entry_of(configmap: JsonObject) -> Entry:
     labels = meta.get("labels") or {}
     created = datetime.fromisoformat(meta["creationTimestamp"].replace("Z", "+00:00"))
     records = {key: _parse(value) for key, value in (configmap.get("data") or {}).items()}
-    return Entry(labels.get(RUN, ""), labels.get(LEDGER, ""), records, created)
+    run = labels.get(RUN) or meta["name"].removeprefix("chaos-gpu-run-")
+    return Entry(run, labels.get(LEDGER, ""), records, created)
 
 
 def recent_faults(api: Api, now: datetime) -> Iterator[dict[str, Any]]:
     """Yield what was injected in the last 24 h, from every ledger that is kept."""
     for entry in ledgers(api):
         for fault in entry.faults:
-            at = str(fault.get("at", ""))
-            if at and now - datetime.fromisoformat(at) < KEPT:
+            if now - _moment(fault.get("at"), entry.created_at) < KEPT:
                 yield fault
 
 
@@ -137,8 +145,17 @@ def utc() -> str:
     return datetime.now(UTC).isoformat(timespec="microseconds")
 
 
-def _parse(text: str) -> Any:
+def _moment(text: Any, otherwise: datetime) -> datetime:
     try:
-        return json.loads(text)
+        found = datetime.fromisoformat(str(text))
     except ValueError:
-        return {"text": text}
+        return otherwise
+    return found if found.tzinfo else otherwise
+
+
+def _parse(text: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    return found if isinstance(found, dict) else {UNREADABLE: text}

@@ -3,15 +3,13 @@
 import getpass
 import socket
 from collections import Counter
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
-
-from chaoslib import substitute
 
 from chaos_gpu.cluster.client import Api, connect
 from chaos_gpu.criteria.registry import owed
 from chaos_gpu.errors import ApiError, ApiUnavailable, NotFound, Refused, TargetError, UsageError
+from chaos_gpu.faults.activities import INJECT_XID, Activity, check_guard_is_whole, does, resolved, xid_arguments
 from chaos_gpu.faults.budget import GpuName, check_blast_radius, check_repeats, exhausted, injections_per_gpu
 from chaos_gpu.faults.detectors import Detector, Watchers, detectors_on, find_watchers
 from chaos_gpu.faults.ledger import CLOSED, OPEN, STUCK, Ledger, ledgers, recent_faults
@@ -23,9 +21,6 @@ from chaos_gpu.faults.settings import GuardArguments, Settings, new_run_id
 from chaos_gpu.faults.targets import Target, choose_gpu, choose_node, foreign_work, gpu_nodes
 from chaos_gpu.faults.xid import plan_xid
 
-INJECT_XID = ("chaos_gpu.actions.xid", "inject_xid")
-Activity = dict[str, Any]
-
 
 def arm(
     experiment: dict[str, Any], configuration: dict[str, Any], secrets: dict[str, Any], arguments: dict[str, Any]
@@ -35,16 +30,15 @@ def arm(
     Raises: UsageError and Refused with the remedy; other errors of the tree as the API gives them.
     """
     settings, guard = Settings.read(configuration), GuardArguments.read(arguments)
-    activities = list(resolved(experiment, configuration, secrets))
-    for activity in activities:
-        check_has_target(activity)
+    check_guard_is_whole(experiment)
+    activities = resolved(experiment, configuration, secrets)
+    run_id = settings.run or new_run_id()
     api = connect(settings.context)
     check_opted_in(api, settings)
     check_rights(api)
-    check_no_other_run(api)
+    check_no_other_run(api, run_id)
     watchers = find_watchers(api)
     check_remediators(watchers, guard)
-    run_id = settings.run or new_run_id()
     plans, detectors = _plans(api, settings, guard, watchers, run_id, activities)
     return Run(
         id=run_id,
@@ -59,36 +53,6 @@ def arm(
         owed=owed(experiment),
         ledger=Ledger(api, run_id),
     )
-
-
-def resolved(experiment: dict[str, Any], configuration: dict[str, Any], secrets: dict[str, Any]) -> Iterator[Activity]:
-    """Yield the activities of method and rollbacks with their arguments filled in.
-
-    Raises: UsageError when a `${…}` stays unresolved: Chaos Toolkit would hand it on as it is.
-    """
-    for activity in [*experiment.get("method", []), *experiment.get("rollbacks", [])]:
-        provider = activity.get("provider") or {}
-        arguments = substitute(provider.get("arguments") or {}, configuration, secrets)
-        if "${" in str(arguments):
-            raise UsageError(
-                f"activity {activity.get('name')!r}: an argument still holds an unresolved ${{…}}",
-                remedy="declare it under `configuration`, with a default",
-            )
-        yield {**activity, "provider": {**provider, "arguments": arguments}}
-
-
-def check_has_target(activity: Activity) -> None:
-    """Refuse an action that would hit everything: chaostoolkit-kubernetes takes "no selector" for "all"."""
-    provider = activity.get("provider") or {}
-    module, arguments = str(provider.get("module", "")), provider.get("arguments") or {}
-    if activity.get("type") != "action" or not module.startswith("chaosk8s."):
-        return
-    named = [key for key in ("name", "names", "label_selector", "field_selector", "node_name") if arguments.get(key)]
-    if not named:
-        raise Refused(
-            f"activity {activity.get('name')!r} ({module}.{provider.get('func')}) names no target: it would hit all",
-            remedy="give it a name or a label_selector",
-        )
 
 
 def check_opted_in(api: Api, settings: Settings) -> None:
@@ -121,8 +85,8 @@ def check_rights(api: Api) -> None:
         )
 
 
-def check_no_other_run(api: Api) -> None:
-    """Refuse while another run is active, or one has left a fault behind."""
+def check_no_other_run(api: Api, run: str) -> None:
+    """Refuse while another run is active, or one has left a fault behind, or had this run's id."""
     for entry in ledgers(api):
         if entry.state == STUCK:
             raise Refused(
@@ -135,6 +99,14 @@ def check_no_other_run(api: Api) -> None:
             )
         if entry.state != CLOSED:
             raise Refused(f"the ledger of run {entry.run} cannot be read", remedy=f"chaos-gpu recover {entry.run}")
+        if entry.unreadable:
+            raise Refused(
+                f"the ledger of run {entry.run} cannot be read ({', '.join(entry.unreadable)}):"
+                " what it did to which GPU is not known",
+                remedy=f"look at ConfigMap {NAMESPACE}/chaos-gpu-run-{entry.run}, and mend or delete it",
+            )
+        if entry.run == run:
+            raise Refused(f"run id {run} was used before", remedy="unset CHAOS_GPU_RUN or choose a new one")
 
 
 def check_remediators(watchers: Watchers, guard: GuardArguments) -> None:
@@ -152,7 +124,7 @@ def check_remediators(watchers: Watchers, guard: GuardArguments) -> None:
 def _plans(
     api: Api, settings: Settings, guard: GuardArguments, watchers: Watchers, run: str, activities: list[Activity]
 ) -> tuple[dict[str, Plan], list[Detector]]:
-    wanted = [each for each in activities if _is(each, INJECT_XID)]
+    wanted = [each for each in activities if does(each, INJECT_XID)]
     if not wanted:
         return {}, []
     had = injections_per_gpu(recent_faults(api, datetime.now(UTC)))
@@ -169,16 +141,9 @@ def _plans(
 
 
 def _plan_one(settings: Settings, guard: GuardArguments, run: str, activity: Activity, chooser: "_Chooser") -> Plan:
-    arguments = activity["provider"]["arguments"]
-    fault, code = arguments.get("fault"), arguments.get("code")
-    if not isinstance(fault, str) or type(code) is not int:
-        raise UsageError(
-            f"activity {activity.get('name')!r}: `fault` must be a name and `code` a whole number,"
-            f" got {fault!r} and {code!r}"
-        )
-    target, detectors, refuse = chooser.target(str(arguments.get("node", "")), str(arguments.get("gpu", "")))
-    form = str(arguments.get("form", "process"))
-    return plan_xid(settings, guard, run, fault, code, form, target, detectors, refuse)
+    given = xid_arguments(activity)
+    target, detectors, refuse = chooser.target(given["node"], given["gpu"])
+    return plan_xid(settings, guard, run, given["fault"], given["code"], given["form"], target, detectors, refuse)
 
 
 class _Chooser:
@@ -232,11 +197,6 @@ class _Chooser:
         if self._guard.allow_foreign_work:
             return ""
         return ", ".join(foreign_work(self._api, node)[:3])
-
-
-def _is(activity: Activity, what: tuple[str, str]) -> bool:
-    provider = activity.get("provider") or {}
-    return (provider.get("module"), provider.get("func")) == what
 
 
 REFUSALS = (UsageError, Refused, TargetError, ApiError, ApiUnavailable)

@@ -54,7 +54,10 @@ class Settings(BaseModel):
         except ValidationError as failure:
             raise UsageError(f"configuration: {problems(failure)}", remedy="correct the value or unset it") from failure
         if found.run and not RUN_ID.fullmatch(found.run):
-            raise UsageError(f"run id {found.run!r} is not a DNS label of up to 32 characters")
+            raise UsageError(
+                f"run id {found.run!r} is not a DNS label of up to 32 characters",
+                remedy="give CHAOS_GPU_RUN lower-case letters, digits and dashes, or unset it",
+            )
         if not found.selector.strip():
             raise UsageError("the node selector is empty: that would be every node", remedy="unset CHAOS_GPU_SELECTOR")
         return found
@@ -77,6 +80,13 @@ class GuardArguments(BaseModel):
     repeats_per_day: int = Field(default=4, ge=1)
     allow_foreign_work: bool = False
     allow_codes: list[int] = Field(default_factory=list)
+
+    @field_validator("nodes", "gpus", "share_of_nodes", "repeats_per_day", mode="before")
+    @classmethod
+    def _number(cls, value: Any) -> Any:
+        if isinstance(value, bool):
+            raise ValueError("is not a number")
+        return value
 
     @classmethod
     def read(cls, arguments: dict[str, Any]) -> Self:

@@ -18,6 +18,7 @@ OPT_OUTS = {
 }
 CONTROL_PLANE = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
 PCI = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}")
+NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 UUID = re.compile(r"GPU-[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 
@@ -137,25 +138,34 @@ def choose_gpu(node: JsonObject, wanted: str, exhausted: Sequence[dict[str, str]
     named = gpu_selector(wanted)
     count = gpu_count(node)
     if count == 0:
-        raise TargetError(f"node {node['metadata']['name']} has no GPU")
+        raise TargetError(f"node {node['metadata']['name']} has no GPU", remedy="choose a node that has one")
     if named:
         if int(named.get("index", 0)) >= count:
-            raise TargetError(f"node {node['metadata']['name']} has no GPU {wanted}, only 0 to {count - 1}")
+            raise TargetError(
+                f"node {node['metadata']['name']} has no GPU {wanted}", remedy=f"its GPUs are 0 to {count - 1}"
+            )
         return named
     used = {each["index"] for each in exhausted if "index" in each}
     left = [index for index in range(count) if str(index) not in used]
     if not left:
-        raise TargetError(f"every GPU of node {node['metadata']['name']} has had its injections of the last 24 h")
+        raise TargetError(
+            f"every GPU of node {node['metadata']['name']} has had its injections of the last 24 h",
+            remedy="choose another node, wait, or raise the guard's `repeats_per_day`",
+        )
     return {"index": str(random.Random(seed).choice(left))}  # noqa: S311 - to be repeatable, not secret
 
 
 def _named(api: Api, selector: str, name: str, raised: Iterable[str]) -> JsonObject:
+    if not NODE_NAME.fullmatch(name):
+        raise UsageError(f"{name!r} is not a node's name", remedy=f"kubectl get nodes -l {selector}")
     try:
         node = api.get(f"/api/v1/nodes/{name}")
     except NotFound as failure:
         raise TargetError(f"there is no node {name!r}", remedy=f"kubectl get nodes -l {selector}") from failure
     if name not in {each["metadata"]["name"] for each in gpu_nodes(api, selector)}:
-        raise TargetError(f"node {name} does not match {selector!r}")
+        raise TargetError(
+            f"node {name} does not match {selector!r}", remedy="choose a GPU node, or set CHAOS_GPU_SELECTOR"
+        )
     if reason := unfit(node, raised):
         raise TargetError(f"node {name} is not fit as a target: {reason}", remedy="choose another node")
     return node

@@ -42,7 +42,10 @@ def plan_xid(
     Raises: UsageError for bad input, Refused for a code that needs to be allowed by name.
     """
     if not FAULT_NAME.fullmatch(fault):
-        raise UsageError(f"fault name {fault!r} is not a DNS label of up to 20 characters")
+        raise UsageError(
+            f"fault name {fault!r} is not a DNS label of up to 20 characters",
+            remedy="use lower-case letters, digits and dashes, as in xid-48",
+        )
     transport = transport_for(detectors)
     if code == DCGM_BLANKS_ALL and code not in guard.allow_codes and transport is Transport.KMSG:
         raise Refused(
