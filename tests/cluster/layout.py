@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Any, NamedTuple
 
-NODES = ("gpu-node-0", "gpu-node-1")
+NODES = tuple(f"gpu-node-{index}" for index in range(int(os.environ.get("CHAOS_GPU_CLUSTER_NODES", "2"))))
 CONTEXT = "cluster"
 API_PORT = 443
 """The network namespace is the cluster's own, so that even the service address needs no translation."""

@@ -91,10 +91,17 @@ class Site:
 
     def start(self, experiment: str, **settings: str) -> subprocess.Popen[str]:
         """Start `chaos-gpu run` and return it; `settings` are CHAOS_GPU_… variables without that prefix."""
-        named = {f"CHAOS_GPU_{key.upper()}": value for key, value in settings.items()}
-        argv = [*PROGRAM, "run", experiment, "--json", "--run-dir", str(self.folder / "run")]
+        run = ["run", experiment, "--json", "--run-dir", str(self.folder / "run")]
+        return self._start([*PROGRAM, *run], settings)
+
+    def start_bare(self, experiment: str, **settings: str) -> subprocess.Popen[str]:
+        """Start `chaos run` itself: what dies when the runner is killed."""
+        program = str(Path(sys.executable).with_name("chaos"))
+        return self._start([program, "--no-version-check", "run", experiment], settings)
+
+    def _start(self, argv: list[str], settings: dict[str, str]) -> subprocess.Popen[str]:
+        env = self.environment | {f"CHAOS_GPU_{key.upper()}": value for key, value in settings.items()}
         output = subprocess.PIPE
-        env = self.environment | named
         return subprocess.Popen(
             argv, env=env, cwd=self.folder, stdout=output, stderr=output, text=True, start_new_session=True
         )

@@ -39,8 +39,7 @@ def test_a_killed_runner_leaves_nothing(site: Site, proxy: Proxy, ordinal: int, 
     running = []
     proxy.on(at(ordinal), send_signal(lambda: running[0].pid, signal.SIGKILL), stage=stage)
     through = site.through(proxy.kubeconfig)
-    running.append(through.start(site.one_fault()))
-    running[0].wait(BOUND_S + 60)
-    running[0].communicate()
+    running.append(through.start_bare(site.one_fault()))
+    running[0].communicate(timeout=BOUND_S + 60)
     site.settle(BOUND_S)
     assert set(site.ledgers().values()) <= {"closed"}
