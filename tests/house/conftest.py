@@ -55,7 +55,7 @@ def run(site: Path, tmp_path: Path) -> Callable[..., str]:
     def run(program: str, *args: str, code: int = 0) -> str:
         environ = os.environ | {"PYTHONPATH": str(site), "HOME": str(tmp_path)}
         done = subprocess.run(
-            [str(PROGRAMS / program), *args], cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=120
+            [str(PROGRAMS / program), *args], cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=240
         )
         assert done.returncode == code, done.stdout + done.stderr
         return done.stdout
