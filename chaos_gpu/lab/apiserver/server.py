@@ -17,7 +17,7 @@ from chaos_gpu.lab.apiserver.calls import Bound, Call, Query, Target, User, pars
 from chaos_gpu.lab.apiserver.clock import stamp
 from chaos_gpu.lab.apiserver.conversion import served
 from chaos_gpu.lab.apiserver.deletion import Deleter, delete_options
-from chaos_gpu.lab.apiserver.discovery import page
+from chaos_gpu.lab.apiserver.discovery import OPENAPI_V2, OPENAPI_V2_TYPE, page
 from chaos_gpu.lab.apiserver.eviction import evict
 from chaos_gpu.lab.apiserver.metrics import GROUP as METRICS
 from chaos_gpu.lab.apiserver.metrics import read_metrics
@@ -153,6 +153,8 @@ class ApiServer:
             raise method_not_allowed()
         if set(parts[:1]) in _HEALTH:
             return web.Response(text="ok")
+        if parts == ["openapi", "v2"]:
+            return web.Response(body=OPENAPI_V2, content_type=OPENAPI_V2_TYPE)
         return _json(page(parts, self._registry))
 
     async def _serve(self, request: web.Request, call: Call) -> web.StreamResponse:
