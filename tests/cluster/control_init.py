@@ -18,7 +18,7 @@ def main(step: str, file: str) -> None:
     plan: dict[str, Any] = json.loads(Path(file).read_text())
     if step == "run":
         supervisor.supervise(Path(plan["run"]), plan["services"])
-    network.set_up_control_plane(os.getppid(), plan["link"], plan["addresses"], plan["routes"])
+    network.set_up_control_plane(plan["gateway"], plan["api_service"], plan["routes"])
     own = [sys.executable, "-B", __file__, "run", file]
     os.execvp("unshare", ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "--", *own])
 

@@ -9,13 +9,14 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
 from pathlib import Path
 
 import cgroups
-from layout import Layout, write_atomic
+from layout import ENTRANCE, Layout, write_atomic
 
 PR_SET_PDEATHSIG = 1
 CLEAN_UP_S = 20.0
@@ -45,9 +46,14 @@ def main(root: str, plan: str, cgroup: str, *options: str) -> None:
         die_with_parent(signal.SIGTERM)
         if os.getppid() != parent:
             return
-    write_atomic(layout.state, json.dumps({"guardian": os.getpid(), "start": start_ticks(os.getpid()), "plan": plan}))
+    entrance = socket.create_server(("127.0.0.1", 0))
+    facts = {"guardian": os.getpid(), "start": start_ticks(os.getpid()), "port": entrance.getsockname()[1]}
+    write_atomic(layout.state, json.dumps(facts))
+    os.dup2(entrance.fileno(), ENTRANCE)
     argv = ["unshare", "--net", "--mount", "--", sys.executable, "-B", str(INIT), "link", plan]
-    child = subprocess.Popen(argv, preexec_fn=lambda: die_with_parent(signal.SIGKILL))
+    child = subprocess.Popen(argv, preexec_fn=lambda: die_with_parent(signal.SIGKILL), pass_fds=(ENTRANCE,))
+    entrance.close()
+    os.close(ENTRANCE)  # inside, it stays open as long as process 1 lives
     try:
         child.wait()
     finally:

@@ -56,7 +56,7 @@ def _fill_root(layout: Layout, programs: Programs) -> None:
         for source, name in ((pair.cert, "tls.crt"), (pair.key, "tls.key"), (authority.pair.cert, "ca.crt")):
             shutil.copy(source, layout.kueue / folder / name)
     (layout.kueue / "tmp").mkdir()
-    shutil.copy(layout.kubeconfig, layout.kueue / "kubeconfig")
+    shutil.copy(layout.inside_kubeconfig, layout.kueue / "kubeconfig")
     try:
         os.link(programs.bin / "kueue", layout.kueue / "manager")
     except OSError:  # another file system

@@ -8,8 +8,12 @@ from typing import Any, NamedTuple
 
 NODES = tuple(f"gpu-node-{index}" for index in range(int(os.environ.get("CHAOS_GPU_CLUSTER_NODES", "2"))))
 CONTEXT = "cluster"
-API_PORT = 443
-"""The network namespace is the cluster's own, so that even the service address needs no translation."""
+GATEWAY, SERVICES, API_SERVICE, API_PORT = "10.213.0.1", "10.213.255.0/24", "10.213.255.1", 443
+"""All in a network namespace of the cluster's own, so that even the service address needs no translation."""
+INSIDE = f"https://{GATEWAY}:{API_PORT}"
+"""The API server, from inside."""
+ENTRANCE = 9
+"""File descriptor of the socket, on the machine's loopback, by which the cluster is reached from outside."""
 
 
 class Layout(NamedTuple):
@@ -36,6 +40,11 @@ class Layout(NamedTuple):
     def kubeconfig(self) -> Path:
         """Opens the cluster as its administrator; mode 0600."""
         return self.root / "kubeconfig"
+
+    @property
+    def inside_kubeconfig(self) -> Path:
+        """The same for those who live in the cluster's own network."""
+        return self.pki / "inside.kubeconfig"
 
     @property
     def pki(self) -> Path:
@@ -70,43 +79,14 @@ class Layout(NamedTuple):
         return facts
 
 
-class Addresses(NamedTuple):
-    """One private /16: a bridge for nodes, a range of pods for each node, and a range of services."""
+def node_address(index: int) -> str:
+    """Return the address of a node, on the bridge."""
+    return f"10.213.0.{10 + index}"
 
-    octet: int
 
-    @property
-    def network(self) -> str:
-        """All of it."""
-        return f"10.{self.octet}.0.0/16"
-
-    @property
-    def gateway(self) -> str:
-        """The bridge; the API server is here."""
-        return f"10.{self.octet}.0.1"
-
-    @property
-    def outside(self) -> str:
-        """The machine's own end of the one link into the cluster."""
-        return f"10.{self.octet}.0.2"
-
-    @property
-    def services(self) -> str:
-        """The range of services."""
-        return f"10.{self.octet}.255.0/24"
-
-    @property
-    def api_service(self) -> str:
-        """The service `kubernetes`: the first of the range, by Kubernetes' own rule."""
-        return f"10.{self.octet}.255.1"
-
-    def node(self, index: int) -> str:
-        """A node."""
-        return f"10.{self.octet}.0.{10 + index}"
-
-    def pods(self, index: int) -> str:
-        """The pods of a node."""
-        return f"10.{self.octet}.{index + 1}.0/24"
+def pod_range(index: int) -> str:
+    """Return the addresses of a node's pods."""
+    return f"10.213.{index + 1}.0/24"
 
 
 def default_directory() -> Path:

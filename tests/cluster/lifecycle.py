@@ -17,7 +17,7 @@ from tests.cluster import builds, cgroups, control_plane, kueue
 from tests.cluster.builds import Programs, Tell
 from tests.cluster.errors import ClusterError
 from tests.cluster.kubectl import Kubectl, until
-from tests.cluster.layout import NODES, Addresses, Layout, write_atomic
+from tests.cluster.layout import NODES, Layout, write_atomic
 from tests.cluster.node import link_of
 
 GUARDIAN = Path(__file__).with_name("guardian.py")
@@ -89,6 +89,7 @@ def up(layout: Layout, tell: Tell, *, tied: bool = False) -> Cluster:
             sweep(layout)
             _start(layout, programs, tied=tied)
         cluster = attach(layout)
+        _write_kubeconfig(layout)
         for name in NODES:
             _wait(cluster, name)
         tell(f"nodes ready after {time.monotonic() - began:.1f} s")
@@ -149,7 +150,7 @@ def sweep(layout: Layout) -> None:
 def _start(layout: Layout, programs: Programs, *, tied: bool) -> None:
     layout.root.mkdir(parents=True, mode=0o700)
     layout.run.mkdir()
-    plan = control_plane.plan(layout, programs, Addresses(_free_octet(layout.id)))
+    plan = control_plane.plan(layout, programs)
     write_atomic(layout.plan, json.dumps(plan))
     argv = [sys.executable, "-B", str(GUARDIAN), str(layout.root), str(layout.plan), _cgroup(layout)]
     with (layout.run / "guardian.log").open("ab") as log:
@@ -161,6 +162,13 @@ def _start(layout: Layout, programs: Programs, *, tied: bool) -> None:
             start_new_session=True,
         )
     until(lambda: layout.state.exists(), 10, "the guardian did not start")
+
+
+def _write_kubeconfig(layout: Layout) -> None:
+    """Open the cluster to its administrator by the entrance that this guardian has made."""
+    config = json.loads(layout.inside_kubeconfig.read_text())
+    config["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{(layout.read_state() or {})['port']}"
+    write_atomic(layout.kubeconfig, json.dumps(config))
 
 
 def _wait(cluster: Cluster, name: str) -> None:
@@ -177,14 +185,6 @@ def _wait(cluster: Cluster, name: str) -> None:
 
 def _cgroup(layout: Layout) -> str:
     return f"/chaos-gpu-{layout.id}"
-
-
-def _free_octet(seed: str) -> int:
-    """Choose 10.x.0.0/16 so that nothing on this machine is reached by such an address now."""
-    routes = subprocess.run(["ip", "route", "show", "table", "all"], check=True, capture_output=True, text=True).stdout
-    first = int(seed, 16) % 100
-    octets = (100 + (first + step) % 100 for step in range(100))
-    return next(octet for octet in octets if f"10.{octet}." not in routes)
 
 
 def _start_ticks(pid: int) -> int | None:

@@ -1,12 +1,11 @@
 """The network of the cluster, made from inside: every interface lives and dies with a network namespace.
 
-Each new namespace makes a pair of linked interfaces and hands the other end to the namespace of its parent process.
+A node's namespace makes a pair of linked interfaces and hands the other end to the control plane's.
 """
 
 import subprocess
 
 BRIDGE = "nodes"
-UPLINK = "uplink"
 
 
 def ip(*arguments: str, namespace_of: int = 0) -> None:
@@ -15,24 +14,19 @@ def ip(*arguments: str, namespace_of: int = 0) -> None:
     subprocess.run([*inside, "ip", *arguments], check=True)
 
 
-def set_up_control_plane(outside: int, name: str, addresses: dict[str, str], routes: dict[str, str]) -> None:
-    """Make the bridge, and the one link to the machine.
+def set_up_control_plane(gateway: str, api_service: str, routes: dict[str, str]) -> None:
+    """Make the bridge. Nothing leads out of this namespace.
 
     Args:
-        outside: a process in the machine's own network namespace.
-        name: of the machine's end of the link.
-        addresses: gateway, outside (of the machine's end), api_service.
-        routes: gateway by range of pods.
+        gateway: address of the bridge.
+        api_service: address of the service `kubernetes`.
+        routes: node by range of pods.
     """
     ip("link", "set", "lo", "up")
     ip("link", "add", BRIDGE, "type", "bridge")
-    ip("addr", "add", f"{addresses['gateway']}/24", "dev", BRIDGE)
-    ip("addr", "add", f"{addresses['api_service']}/32", "dev", "lo")
+    ip("addr", "add", f"{gateway}/24", "dev", BRIDGE)
+    ip("addr", "add", f"{api_service}/32", "dev", "lo")
     ip("link", "set", BRIDGE, "up")
-    ip("link", "add", UPLINK, "type", "veth", "peer", "name", name, "netns", str(outside))
-    ip("link", "set", UPLINK, "master", BRIDGE, "up")
-    ip("addr", "add", f"{addresses['outside']}/24", "dev", name, namespace_of=outside)
-    ip("link", "set", name, "up", namespace_of=outside)
     for pods, node in routes.items():
         ip("route", "add", pods, "via", node)
 

@@ -9,7 +9,16 @@ from typing import Any
 from chaos_gpu.lab.kubelet.devices import GPU_RESOURCE, GPUS_PER_NODE, PRODUCT, gpus_of, write_driver_files
 from tests.cluster.builds import Programs
 from tests.cluster.images import PAUSE
-from tests.cluster.layout import API_PORT, NODES, Addresses, Layout, write_atomic
+from tests.cluster.layout import (
+    API_PORT,
+    GATEWAY,
+    INSIDE,
+    NODES,
+    Layout,
+    node_address,
+    pod_range,
+    write_atomic,
+)
 from tests.cluster.pki import Authority
 
 INIT = Path(__file__).with_name("node_init.py")
@@ -19,9 +28,7 @@ _LABELS = {"present": "true", "count": str(GPUS_PER_NODE), "product": PRODUCT}
 """What GPU feature discovery would say below nvidia.com/gpu."""
 
 
-def service(
-    layout: Layout, programs: Programs, addresses: Addresses, authority: Authority, server: str, index: int
-) -> dict[str, Any]:
+def service(layout: Layout, programs: Programs, authority: Authority, index: int) -> dict[str, Any]:
     """Make a node's files and return it as a service of the control plane's supervisor."""
     name = NODES[index]
     folder = layout.node(name)
@@ -29,7 +36,7 @@ def service(
     write_driver_files(folder / "driver/nvidia", gpus_of(index))
     set_devices(layout, name, {GPU_RESOURCE: {"count": GPUS_PER_NODE}})
     plan = folder / "plan.json"
-    write_atomic(plan, json.dumps(_plan(layout, programs, addresses, authority, server, index)))
+    write_atomic(plan, json.dumps(_plan(layout, programs, authority, index)))
     argv = ["unshare", "--net", "--mount", "--uts", "--", sys.executable, "-B", str(INIT), "link", str(plan)]
     return {"name": name, "argv": argv, "needs": f"https://127.0.0.1:{API_PORT}/readyz"}
 
@@ -44,12 +51,10 @@ def link_of(index: int) -> str:
     return f"node{index}"
 
 
-def _plan(
-    layout: Layout, programs: Programs, addresses: Addresses, authority: Authority, server: str, index: int
-) -> dict[str, Any]:
-    name, address = NODES[index], addresses.node(index)
+def _plan(layout: Layout, programs: Programs, authority: Authority, index: int) -> dict[str, Any]:
+    name, address = NODES[index], node_address(index)
     pair = authority.issue(name, f"system:node:{name}", "system:nodes", (address, name))
-    kubeconfig = authority.kubeconfig(layout.pki / f"{name}.kubeconfig", server, pair)
+    kubeconfig = authority.kubeconfig(layout.pki / f"{name}.kubeconfig", INSIDE, pair)
     cgroup = f"/chaos-gpu-{layout.id}/{name}"
     kubelet = _kubelet_config(str(authority.pair.cert), str(pair.cert), str(pair.key), cgroup)
     others = [other for other in range(len(NODES)) if other != index]
@@ -63,12 +68,12 @@ def _plan(
         "shared": [str(layout.root), str(programs.folder)],
         "link": link_of(index),
         "address": address,
-        "gateway": addresses.gateway,
-        "routes": {addresses.pods(other): addresses.node(other) for other in others},
+        "gateway": GATEWAY,
+        "routes": {pod_range(other): node_address(other) for other in others},
         "services": _services(layout, programs, name, address, kubeconfig),
         "files": {
             "/etc/containerd/config.toml": _containerd_config(programs),
-            "/etc/cni/net.d/10-cluster.conflist": json.dumps(_cni_config(addresses.pods(index))),
+            "/etc/cni/net.d/10-cluster.conflist": json.dumps(_cni_config(pod_range(index))),
             "/etc/kubernetes/kubelet.json": json.dumps(kubelet),
             "/etc/machine-id": hashlib.sha256(f"{layout.id}{name}".encode()).hexdigest()[:32] + "\n",
             "/etc/resolv.conf": "nameserver 127.0.0.1\n",

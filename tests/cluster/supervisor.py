@@ -28,9 +28,12 @@ class Service:
     """A program to keep running."""
 
     def __init__(self, run: Path, plan: dict[str, Any]) -> None:
-        """`plan`: name, argv, env, and what it `needs` before its first start (an URL that answers, or a file)."""
+        """`plan`: name, argv, env, and what it `needs` before its first start (an URL that answers, or a file);
+        `fds`: what it inherits of this process's open files.
+        """
         self.name: str = plan["name"]
         self._run, self._argv, self._env = run, plan["argv"], {**ENVIRONMENT, **plan["env"]}
+        self._fds: tuple[int, ...] = tuple(plan.get("fds", ()))
         self._needs: str = plan.get("needs", "")
         self.child: subprocess.Popen[bytes] | None = None
         self._next_start = 0.0
@@ -64,6 +67,7 @@ class Service:
                     cwd="/",
                     env=self._env,
                     start_new_session=True,
+                    pass_fds=self._fds,
                 )
             except OSError as error:  # tried again: whoever waits for the service sees it in the log
                 log.write(f"{self._argv[0]}: {error}\n".encode())
