@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.engine.site import Nursery, Site
+from tests.engine.site import Json, Nursery, Site
 from tests.lab.conftest import running_lab
 
 
@@ -26,7 +26,12 @@ def open_lab(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> Iter
 @pytest.fixture
 def site(open_lab: Site) -> Iterator[Site]:
     """The shared lab; afterwards its nodes must be as before, and past runs are forgotten."""
-    before = {name: found for name, found in open_lab.objects().items() if "/nodes " in name}
+    before = _nodes(open_lab)
     yield open_lab
     open_lab.forget()
-    assert {name: found for name, found in open_lab.objects().items() if "/nodes " in name} == before
+    after = _nodes(open_lab)
+    assert [after[name] for name in before if after[name] != before[name]] == []
+
+
+def _nodes(site: Site) -> Json:
+    return {name: found for name, found in site.objects().items() if "/nodes " in name}

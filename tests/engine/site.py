@@ -250,6 +250,7 @@ class Site:
 def _stable(found: Json) -> Json:
     meta = {key: found["metadata"].get(key) or None for key in ("uid", "labels", "annotations", "ownerReferences")}
     conditions = [(each["type"], each["status"]) for each in (found.get("status") or {}).get("conditions") or ()]
+    conditions = [each for each in conditions if each != ("GpuXidError", "False")]  # a detector says that all is well
     return {"meta": meta, "spec": found.get("spec"), "data": found.get("data"), "conditions": conditions}
 
 
@@ -258,7 +259,7 @@ def unchanged(site: Site) -> Iterator[None]:
     """See that nothing on the cluster is changed meanwhile, not even for a moment."""
     before, asked = site.objects(), len(site.audit())
     yield
-    assert site.audit()[asked:] == []
+    assert [line for line in site.audit()[asked:] if line["code"] < 400] == []
     assert site.objects() == before
 
 
