@@ -76,7 +76,7 @@ async def _serve(options: argparse.Namespace, layout: Layout) -> None:
         gc.freeze()
         gc.enable()
         _announce(options, layout, server)
-        await stop.wait()
+        await _until_stopped(stop, manager)
 
 
 def _session() -> aiohttp.ClientSession:
@@ -129,6 +129,16 @@ async def _platform_ready(manager: Manager, without: list[str]) -> None:
     manager.daemon_sets.on_event(check)
     check("", {})
     await ready.wait()
+
+
+async def _until_stopped(stop: asyncio.Event, manager: Manager) -> None:
+    """Wait for the request to stop, or raise what broke a controller."""
+    waits = [asyncio.create_task(stop.wait()), asyncio.create_task(manager.run())]
+    done, pending = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    for task in pending:
+        task.cancel()
+    for task in done:
+        task.result()
 
 
 def _announce(options: argparse.Namespace, layout: Layout, server: ApiServer) -> None:

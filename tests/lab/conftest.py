@@ -70,9 +70,13 @@ class Lab:
         return f"api/v1/namespaces/{namespace}/pods/{name}"
 
     def watch(self, collection: str, deadline_s: float = DEADLINE_S) -> Iterator[tuple[str, Json]]:
-        """Yield every object as it is now, and then as it changes; a deadline that passes fails the test."""
+        """Yield every object as it is now, and then as it changes, until the deadline."""
         listed = self.get(collection)
         yield from (("ADDED", item) for item in listed["items"])
+        yield from self.changes(collection, listed, deadline_s)
+
+    def changes(self, collection: str, listed: Json, deadline_s: float = DEADLINE_S) -> Iterator[tuple[str, Json]]:
+        """Yield what has changed since a list was made, until the deadline."""
         end = time.monotonic() + deadline_s
         query = f"watch=1&resourceVersion={listed['metadata']['resourceVersion']}&timeoutSeconds={int(deadline_s) + 1}"
         with urllib.request.urlopen(f"{self.url}/{collection}?{query}", timeout=deadline_s) as lines:
@@ -100,9 +104,10 @@ class Lab:
 
     def wait_gone(self, collection: str, name: str, deadline_s: float = DEADLINE_S) -> None:
         """Wait until no object of this name is there."""
-        if not any(item["metadata"]["name"] == name for item in self.get(collection)["items"]):
+        listed = self.get(collection)
+        if not any(item["metadata"]["name"] == name for item in listed["items"]):
             return
-        for kind, obj in self.watch(collection, deadline_s):
+        for kind, obj in self.changes(collection, listed, deadline_s):
             if kind == "DELETED" and obj["metadata"]["name"] == name:
                 return
         raise AssertionError(f"{name} is still there")

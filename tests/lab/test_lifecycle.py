@@ -250,14 +250,13 @@ def test_run_installs_and_opts_in():
     get = ["kubectl", "get", "ns", "chaos-gpu", "-o", "jsonpath={.metadata.annotations}"]
     done = chaos_gpu("lab", "run", "--", *get)
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) | {"chaos-gpu/enabled": "true", "chaos-gpu/environment": "lab"} == json.loads(
-        done.stdout
-    )
+    annotations = json.loads(done.stdout)
+    assert (annotations["chaos-gpu/enabled"], annotations["chaos-gpu/environment"]) == ("true", "lab")
 
 
 @contextmanager
 def lab_run(*command: str) -> Iterator[tuple["subprocess.Popen[str]", list[int], Path]]:
-    """Start `lab run`; yield it with every process of its lab and COMMAND, once COMMAND has printed where the lab is."""
+    """Start `lab run`; yield it, every process of its lab and of COMMAND, and the lab's directory."""
     script = 'echo "$CHAOS_GPU_LAB_DIR"; exec "$@"'
     argv = [*PROGRAM, "lab", "run", "--no-install", "--", "sh", "-c", script, "sh", *command]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as process:

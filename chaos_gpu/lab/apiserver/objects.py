@@ -140,8 +140,10 @@ class Objects:
             raise conflict(bound.resource.plural, bound.resource.group, bound.name, why)
         obj = stored.thaw()
         obj["spec"]["nodeName"] = node
-        conditions = obj.setdefault("status", {}).setdefault("conditions", [])
-        conditions.append({"type": "PodScheduled", "status": "True", "lastTransitionTime": rfc3339()})
+        status = obj.setdefault("status", {})
+        others = [c for c in status.get("conditions") or () if c["type"] != "PodScheduled"]
+        scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": rfc3339()}
+        status["conditions"] = [*others, scheduled]
         if not bound.call.dry_run:
             self._store.put(bound.resource.key, obj)
 

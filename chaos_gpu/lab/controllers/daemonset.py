@@ -41,6 +41,7 @@ class DaemonSetController:
         """Start to listen; `loop.run` does the work."""
         self._api, self._sets, self._pods, self._nodes = api, sets, pods, nodes
         self._expected: set[tuple[str, str]] = set()
+        self._deleted: set[str] = set()
         self.loop: Loop[Key] = Loop(self._reconcile)
         sets.on_event(lambda _kind, obj: self.loop.add(key_of(obj)))
         pods.on_event(self._on_pod)
@@ -50,7 +51,9 @@ class DaemonSetController:
         for key in self._sets.objects:
             self.loop.add(key)
 
-    def _on_pod(self, _kind: str, pod: Json) -> None:
+    def _on_pod(self, kind: str, pod: Json) -> None:
+        if kind == "DELETED":
+            self._deleted.discard(pod["metadata"]["uid"])
         owner = controller_of(pod)
         if owner and owner["kind"] == "DaemonSet":
             self._expected.discard((owner["uid"], target_node(pod)))
@@ -74,7 +77,8 @@ class DaemonSetController:
             for pod in [*surplus, *(pod for pod in pods[:1] if is_finished(pod))]:
                 await self._delete_pod(pod)
         current = {name: pods[0] for name, pods in by_node.items() if name in wanted}
-        await self._update_one(daemons, current, revision)
+        if len(current) == len(wanted):
+            await self._update_one(daemons, current, revision)
         await self._write(daemons, wanted, current, by_node, revision)
 
     async def _create_pod(self, daemons: Json, node: str, revision: str) -> None:
@@ -92,8 +96,18 @@ class DaemonSetController:
             raise
 
     async def _delete_pod(self, pod: Json) -> None:
-        if not pod["metadata"].get("deletionTimestamp"):
+        if self._is_ending(pod):
+            return
+        self._deleted.add(pod["metadata"]["uid"])
+        try:
             await self._api.delete(PODS, key_of(pod), uid=pod["metadata"]["uid"])
+        except BaseException:
+            self._deleted.discard(pod["metadata"]["uid"])
+            raise
+
+    def _is_ending(self, pod: Json) -> bool:
+        """Whether the pod is being deleted; the informer may not know yet what this controller has asked for."""
+        return bool(pod["metadata"].get("deletionTimestamp")) or pod["metadata"]["uid"] in self._deleted
 
     async def _update_one(self, daemons: Json, current: dict[str, Json], revision: str) -> None:
         """Delete one outdated pod, if all the others are there and ready."""
@@ -103,7 +117,7 @@ class DaemonSetController:
         broken = [pod for pod in outdated if not is_ready(pod)]
         if broken:
             await self._delete_pod(broken[0])
-        elif outdated and all(is_ready(pod) for pod in current.values()):
+        elif outdated and all(is_ready(pod) and not self._is_ending(pod) for pod in current.values()):
             await self._delete_pod(outdated[0])
 
     async def _write(

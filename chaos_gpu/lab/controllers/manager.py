@@ -12,6 +12,7 @@ from chaos_gpu.lab.controllers.deployment import DeploymentController, ReplicaSe
 from chaos_gpu.lab.controllers.job import JobController
 from chaos_gpu.lab.controllers.scheduler import Scheduler
 from chaos_gpu.lab.controllers.small import CordonTaintController, DisruptionController, NamespaceController
+
 if TYPE_CHECKING:
     from chaos_gpu.lab.controllers.loop import Loop
 
@@ -52,6 +53,12 @@ class Manager:
         self._tasks = [asyncio.create_task(informer.run()) for informer in self._informers.values()]
         await asyncio.gather(*(informer.synced.wait() for informer in self._informers.values()))
         self._tasks += [asyncio.create_task(loop.run()) for loop in self._loops]
+
+    async def run(self) -> None:
+        """Return only if one of them breaks: with its error, for a lab without its controllers is none."""
+        done, _ = await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
 
     async def stop(self) -> None:
         """End all of them."""

@@ -79,7 +79,7 @@ class Scheduler:
         try:
             await self._api.request("POST", path, binding)
         except ApiFailure as failure:
-            del self._assumed[metadata["uid"]]
+            self._assumed.pop(metadata["uid"], None)
             if failure.code not in (404, 409):
                 raise
             return

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ from chaos_gpu.lab.kubelet.fields import Json
 from chaos_gpu.lab.kubelet.pod import PodWorker
 from chaos_gpu.lab.times import rfc3339_micro
 
+_log = logging.getLogger(__name__)
 LEASES = "apis/coordination.k8s.io/v1/leases"
 HEARTBEAT_S = 10.0
 
@@ -74,7 +76,7 @@ class Kubelet:
         )
         self._workers[uid] = worker
         task = self._tasks[uid] = asyncio.create_task(worker.run(), name=f"pod {pod['metadata']['name']}")
-        task.add_done_callback(lambda _task: self._forget(uid))
+        task.add_done_callback(lambda done: self._forget(uid, done))
 
     def _address(self, pod: Json, node: Node) -> str:
         if pod["spec"].get("hostNetwork"):
@@ -82,9 +84,11 @@ class Kubelet:
         self._addresses += 1
         return f"127.{64 + node.index}.{self._addresses >> 8 & 0xFF}.{self._addresses & 0xFF}"
 
-    def _forget(self, uid: str) -> None:
+    def _forget(self, uid: str, task: asyncio.Task[None]) -> None:
         del self._workers[uid]
         del self._tasks[uid]
+        if not task.cancelled() and (error := task.exception()):
+            _log.error("%s broke", task.get_name(), exc_info=error)
 
     async def heartbeat(self) -> None:
         """Renew the nodes' Leases until cancelled."""
