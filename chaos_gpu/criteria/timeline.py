@@ -75,8 +75,8 @@ class Episode:
 
     @property
     def seconds(self) -> float:
-        """From the state that shows the change to the one that shows its end, or to the last one."""
-        return (self.end or self.states[-1]).at_s - self.from_s
+        """From the state that shows the change to the one that shows its end; 0 while it lasts."""
+        return (self.end or self.states[0]).at_s - self.from_s
 
 
 @dataclass(frozen=True)

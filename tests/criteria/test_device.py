@@ -101,6 +101,11 @@ class TestTimeToCordon:
     def test_never_while_nobody_watched_is_not_never(self, gaps: Gaps, outcome: str) -> None:
         assert timing(timeline(gaps=gaps)).outcome == outcome
 
+    @pytest.mark.parametrize(("gap", "error_s"), [((-0.25, -0.125), 0.25), ((3.125, 3.5), 0.25)])
+    def test_the_error_widens_what_must_have_been_watched(self, gap: tuple[float, float], error_s: float) -> None:
+        assert timing(timeline(gaps=(gap,)), landed(error_s=error_s)).outcome == "inconclusive"
+        assert timing(timeline(gaps=(gap,)), landed(error_s=error_s / 4)).outcome == "fail"
+
     @pytest.mark.parametrize(
         ("gaps", "outcome"),
         [
@@ -115,6 +120,11 @@ class TestTimeToCordon:
         judged = timing(timeline(at(3.5, cordoned=True, why=OURS), gaps=gaps))
         assert judged.outcome == outcome
         assert ("while nobody watched" in judged.reason) == (outcome == "inconclusive")
+
+    def test_a_gap_around_the_record_counts_if_the_record_may_have_come_in_it(self) -> None:
+        line = timeline(at(4, cordoned=True, why=OURS), gaps=((-0.5, -0.125),))
+        assert timing(line, landed(error_s=0.25)).outcome == "inconclusive"
+        assert timing(line, landed(error_s=0.125)).outcome == "fail"
 
     def test_a_gap_does_not_matter_to_a_cordon_that_was_in_time(self) -> None:
         assert timing(timeline(at(2, cordoned=True, why=OURS), gaps=((0.5, 1.5),))).outcome == "pass"
@@ -164,7 +174,8 @@ class TestCordonTarget:
     def test_it_must_hold(self, end_s: float, delay_s: float, outcome: str) -> None:
         judged = target(timeline(CORDON, at(end_s), watch_delay_s=delay_s))
         assert judged.outcome == outcome
-        assert ("uncordoned" in judged.reason) == (outcome == "fail")
+        said = f"uncordoned {end_s - 1:.3f} s after the cordon, not held for 0.5 s"
+        assert (said in judged.reason) == (outcome == "fail")
 
     @pytest.mark.parametrize(("until", "outcome"), [(1.5, "pass"), (1.375, "inconclusive")])
     def test_holding_must_have_been_watched(self, until: float, outcome: str) -> None:
@@ -178,6 +189,9 @@ class TestCordonTarget:
         assert target(timeline(CORDON, at(3), gaps=gaps)).outcome == outcome
 
     def test_a_gap_may_hide_that_it_began_earlier(self) -> None:
+        around = timeline(CORDON, at(1.25), gaps=((-0.5, -0.125),))
+        assert target(around, landed(error_s=0.25)).outcome == "inconclusive"
+        assert target(around, landed(error_s=0.125)).outcome == "fail"
         assert target(timeline(CORDON, at(1.25), gaps=((0.5, 1),))).outcome == "inconclusive"
         assert target(timeline(CORDON, at(1.25), gaps=((0.875, 1),))).outcome == "fail"
 
@@ -198,6 +212,11 @@ class TestCordonTarget:
             assert judged.outcome == "fail"
             assert "n1 was cordoned because of it" in judged.reason
             assert judged.evidence["wrong_node"] == "n1"
+
+    def test_the_wrong_node_may_come_as_early_as_the_record(self) -> None:
+        wrong = at(-0.25, "n1", cordoned=True, why=OURS)
+        assert target(timeline(wrong, CORDON), landed(error_s=0.25)).outcome == "fail"
+        assert target(timeline(wrong, CORDON), landed(error_s=0.125)).outcome == "pass"
 
     def test_the_wrong_node_may_say_so_later(self) -> None:
         line = timeline(at(1, "n1", cordoned=True), at(2, "n1", cordoned=True, why=OURS))
