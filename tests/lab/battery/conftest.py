@@ -22,6 +22,11 @@ from kubernetes.config import kube_config
 from tests.lab.conftest import Lab
 
 DEADLINE_S = 20.0
+# What the clients do wrong themselves: deprecated calls, and connections that they leave for the collector to close.
+UPSTREAM_WARNINGS = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
 Json = dict[str, Any]
 _numbers = count()
 

@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
-from tests.lab.battery.conftest import DEADLINE_S, Kubectl, Lines, pod_body
+from tests.lab.battery.conftest import DEADLINE_S, UPSTREAM_WARNINGS, Kubectl, Lines, pod_body
 from tests.lab.conftest import Lab
+
+pytestmark = UPSTREAM_WARNINGS
 
 
 def config_map(name: str, **data: str) -> Any:
@@ -148,6 +150,7 @@ def test_events(kubectl: Kubectl, ns: str) -> None:
         "involvedObject": {"kind": "Pod", "name": "p", "namespace": ns},
         "reason": "XidError",
         "type": "Warning",
+        "firstTimestamp": "2026-11-29T18:00:00Z",
         "lastTimestamp": "2026-11-29T18:00:00Z",
     }
     kubectl("create", "-f", "-", given=event)

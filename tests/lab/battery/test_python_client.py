@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from kubernetes import client, dynamic, stream, watch
 
-from tests.lab.battery.conftest import DEFINITION, WORKLOADS, pod_body
+from tests.lab.battery.conftest import DEFINITION, UPSTREAM_WARNINGS, WORKLOADS, pod_body
 from tests.lab.conftest import Lab
 
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+pytestmark = UPSTREAM_WARNINGS
 
 
 def refused(call: Callable[..., Any], *arguments: Any, **options: Any) -> tuple[int, str]:
