@@ -2,10 +2,11 @@
 
 import ast
 import json
+import re
 import tomllib
 import zipfile
-from collections.abc import Callable
-from importlib.metadata import PathDistribution
+from collections.abc import Callable, Iterable
+from importlib.metadata import PathDistribution, packages_distributions
 from pathlib import Path
 
 import pytest
@@ -106,3 +107,32 @@ def test_a_bare_import_would_be_found(tmp_path: Path) -> None:
     module = tmp_path / "module.py"
     module.write_text("import actions.xid\nfrom probes import device\nfrom chaos_gpu.actions import xid\n")
     assert len(bare_imports(module)) == 2
+
+
+def requirements(repo: Path, *extras: str) -> set[str]:
+    """The distributions that an installation with these extras asks for by name."""
+    project = tomllib.loads((repo / "pyproject.toml").read_text())["project"]
+    lines = [*project["dependencies"], *(line for extra in extras for line in project["optional-dependencies"][extra])]
+    return {re.split(r"[<>=\[; ]", line, maxsplit=1)[0].lower() for line in lines}
+
+
+def imported(paths: Iterable[Path]) -> set[str]:
+    """The distributions of what these files import, other than Python's own and ours."""
+    found = set()
+    for path in paths:
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom) and not node.level:
+                names = [node.module or ""]
+            found |= {name.split(".")[0] for name in names}
+    owners = packages_distributions()
+    return {owners[name][0].lower() for name in found - {"chaos_gpu", "tests"} if name in owners}
+
+
+def test_what_the_package_imports_is_asked_for(repo: Path, modules: list[Path]) -> None:
+    assert imported(modules) <= requirements(repo)
+
+
+def test_what_the_tests_import_is_asked_for(repo: Path) -> None:
+    scripts = [*(repo / "tests").rglob("*.py"), *(repo / "benchmarks").rglob("*.py")]
+    assert imported(scripts) <= requirements(repo, "test", "kubectl")
