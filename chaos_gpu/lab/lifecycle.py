@@ -58,16 +58,24 @@ def start(
     """
     layout = Layout(root.absolute())
     _check_directory(layout)
-    reader, writer = os.pipe()
-    mark = secrets.token_hex(12)
-    options = ["--dir", str(layout.root), "--mark", mark, "--port", str(port), "--cordon-s", str(cordon_s)]
+    options = [f"--dir={layout.root}", f"--port={port}", f"--cordon-s={cordon_s}", f"--begun={time.monotonic()}"]
     options += [f"--defect={name}" for name in defects] + [f"--without={name}" for name in without]
-    options += ["--ready-fd", str(writer), "--begun", str(time.monotonic())]
-    options += ["--with-parent", str(os.getpid())] if tied else []
+    options += [f"--with-parent={os.getpid()}"] if tied else []
     options += ["--remove"] if remove else []
+    facts = _launch(layout, options)
+    if "url" in facts:
+        return facts
+    remedy = "chaos-gpu lab down, or choose another --dir" if "is running" in facts.get("error", "") else ""
+    raise LabError(facts.get("error", "the lab did not start"), remedy or f"see {layout.server_log}")
+
+
+def _launch(layout: Layout, options: Sequence[str]) -> Json:
+    """Start the guardian, and return what it or its server says when the lab is ready, or not."""
+    reader, writer = os.pipe()
     log = os.open(layout.server_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-    subprocess.Popen(  # noqa: S603 - our own interpreter and module
-        [sys.executable, "-P", "-m", "chaos_gpu.lab.guardian", *options],
+    mark = secrets.token_hex(12)
+    subprocess.Popen(
+        [sys.executable, "-P", "-m", "chaos_gpu.lab.guardian", f"--mark={mark}", f"--ready-fd={writer}", *options],
         stdin=subprocess.DEVNULL,
         stdout=log,
         stderr=log,
@@ -79,10 +87,7 @@ def start(
     os.close(writer)
     with os.fdopen(reader, "rb") as answer:
         facts: Json = json.loads(answer.read() or b"{}")
-    if "url" in facts:
-        return facts
-    remedy = "chaos-gpu lab down, or choose another --dir" if "is running" in facts.get("error", "") else ""
-    raise LabError(facts.get("error", "the lab did not start"), remedy or f"see {layout.server_log}")
+    return facts
 
 
 def _check_directory(layout: Layout) -> None:

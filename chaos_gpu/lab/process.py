@@ -91,17 +91,7 @@ def start(
     Raises:
         OSError: the program is not there (FileNotFoundError) or cannot be executed.
     """
-    parent = os.getpid()
-
-    def in_child() -> None:
-        die_with_parent(parent)
-        os.umask(0o022)
-        for number in _INHERITED_AS_IGNORED:
-            signal.signal(number, signal.SIG_DFL)
-        if terminal is not None:
-            _take_terminal(terminal)
-
-    popen = subprocess.Popen(  # noqa: S603 - running what pods ask for is the purpose
+    popen = subprocess.Popen(
         list(argv),
         env=dict(env),
         cwd=cwd,
@@ -109,10 +99,18 @@ def start(
         stdout=stdout,
         stderr=stderr,
         start_new_session=True,
-        preexec_fn=in_child,  # noqa: PLW1509 - there is no other way to set PDEATHSIG; the lab has one thread
+        preexec_fn=_in_child(os.getpid(), terminal),  # there is no other way to PDEATHSIG, and the lab has one thread
     )
     return Process(popen, on_exit)
 
 
-def _take_terminal(terminal: int) -> None:
-    fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
+def _in_child(parent: int, terminal: int | None) -> Callable[[], None]:
+    def prepare() -> None:
+        die_with_parent(parent)
+        os.umask(0o022)
+        for number in _INHERITED_AS_IGNORED:
+            signal.signal(number, signal.SIG_DFL)
+        if terminal is not None:
+            fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
+
+    return prepare

@@ -24,6 +24,15 @@ _HEALTHY = (
     ("PIDPressure", "False", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
     ("Ready", "True", "KubeletReady", "kubelet is posting ready status"),
 )
+_NODE_INFO = {
+    "kubeletVersion": "v1.32.0+lab",
+    "kubeProxyVersion": "",
+    "osImage": "chaos_gpu lab",
+    "kernelVersion": "6.8.0-lab",
+    "containerRuntimeVersion": "process://1",
+    "architecture": "amd64",
+    "operatingSystem": "linux",
+}
 
 
 async def seed(api: Api, nodes: list[Node], without: list[str]) -> None:
@@ -69,17 +78,6 @@ def node_object(node: Node) -> Json:
                 {"type": "InternalIP", "address": node.address},
                 {"type": "Hostname", "address": node.name},
             ],
-            "nodeInfo": {
-                "kubeletVersion": "v1.32.0+lab",
-                "kubeProxyVersion": "",
-                "osImage": "chaos_gpu lab",
-                "kernelVersion": "6.8.0-lab",
-                "containerRuntimeVersion": "process://1",
-                "architecture": "amd64",
-                "operatingSystem": "linux",
-                "machineID": f"lab-{node.index}",
-                "systemUUID": f"lab-{node.index}",
-                "bootID": f"lab-{node.index}",
-            },
+            "nodeInfo": {**_NODE_INFO, **dict.fromkeys(("machineID", "systemUUID", "bootID"), f"lab-{node.index}")},
         },
     }

@@ -1,16 +1,17 @@
 """The detector, healthy and with each planted defect, through real processes and the API."""
 
+import ast
 import contextlib
-import importlib.util
 import json
+import sys
 import time
+import types
 import urllib.request
-from pathlib import Path
 
 import pytest
 
 from chaos_gpu.lab.defects import DEFECTS
-from chaos_gpu.lab.platform.manifests import AGENT, NAMESPACE, PROFILE
+from chaos_gpu.lab.platform.manifests import AGENT, NAMESPACE, PROFILE, agent_source
 from chaos_gpu.lab.platform.policy import POLICY
 
 from .conftest import DEADLINE_S, Lab
@@ -318,12 +319,22 @@ def test_planted_defect(start_lab, name):
 
 @pytest.fixture(scope="module")
 def detector():
-    """The agent's code as a module; it is a script that imports nothing of ours."""
-    path = Path(__file__).parents[2] / "chaos_gpu" / "lab" / "platform" / "detector.py"
-    spec = importlib.util.spec_from_file_location("detector", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    """The agent's single file, as pods run it."""
+    module = types.ModuleType("gpu_health_agent")
+    exec(compile(agent_source(), "detector.py", "exec"), module.__dict__)
     return module
+
+
+def test_the_agent_is_one_file_without_anything_of_ours(detector):
+    imported = {n for node in ast.walk(ast.parse(agent_source())) for n in imports(node)}
+    assert imported <= sys.stdlib_module_names
+    assert detector.main
+
+
+def imports(node):
+    if isinstance(node, ast.Import):
+        return [alias.name.split(".")[0] for alias in node.names]
+    return [node.module.split(".")[0]] if isinstance(node, ast.ImportFrom) else []
 
 
 @pytest.mark.parametrize(

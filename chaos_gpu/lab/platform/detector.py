@@ -8,7 +8,8 @@ reader that seeks to the end of the log would.
 
 Environment: NODE_NAME; KMSG_FILE_PATH (/dev/kmsg), NVIDIA_PROC_PATH (/proc/driver/nvidia), LAB_PLATFORM_FILE (policy
 and planted defects, read again when it changes), KUBERNETES_API_URL or KUBERNETES_SERVICE_HOST/PORT,
-SERVICEACCOUNT_DIR. On stdout: one JSON object per line and event, with UTC and CLOCK_MONOTONIC in µs. Stdlib only.
+SERVICEACCOUNT_DIR. On stdout: one JSON object per line and event, with UTC and CLOCK_MONOTONIC in µs. Stdlib only;
+`agent_source` in `manifests` makes one file of this and `records`.
 """
 
 import json
@@ -17,49 +18,25 @@ import re
 import sys
 import time
 import urllib.parse
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 if os.environ.get("KUBERNETES_API_URL", "").startswith("http:"):
     sys.modules["ssl"] = None  # type: ignore[assignment] # a quarter of the start-up time, and not needed then
 import http.client
+
+from chaos_gpu.lab.platform.records import XID, KernelLog, Record, Xid, gpus_of_node, normal_pci, own_start_us
 
 NAME = "gpu-health-agent"
 CONDITION = "GpuXidError"
 ANNOTATION = "gpu-health.lab/cordoned-by"
 POLL_S = 0.004
 RETRY_S = (0.05, 0.1, 0.2, 0.5, 1.0)
-NO_GPU_HEALED = "the last fault record is over"
 
-RECORD = re.compile(rb"^(\d+),(\d+),(\d+),([^;]*);(.*)$")
-ESCAPED = re.compile(rb"\\x([0-9a-f]{2})")
-XID = re.compile(
-    r"^(?:\[ *\d+\.\d+\] )?NVRM: Xid "
-    r"\((?:PCI:)?(?P<pci>[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2})(?:\.[0-9a-fA-F])?"
-    r"(?: GPU-I:\d+)?(?: GPU-CI:\d+)?\): (?P<code>\d+)\b(?P<rest>.*)",
-    re.DOTALL,
-)
 RECOVERED = re.compile(r"GPU recovery action changed from .* to 0x0 \(None\)")
 
 Json = dict[str, Any]
-
-
-class Record(NamedTuple):
-    """One record of the kernel log."""
-
-    seq: int
-    usec: int
-    text: str
-
-
-class Xid(NamedTuple):
-    """An Xid on a GPU of this node."""
-
-    record: Record
-    code: int
-    pci: str
-    uuid: str
 
 
 def say(event: str, **facts: Any) -> None:
@@ -71,61 +48,15 @@ def say(event: str, **facts: Any) -> None:
     sys.stdout.flush()
 
 
-def parse_record(line: bytes) -> Record | None:
-    """Read one line of the kernel log; None for what is no record (continuation lines, garbage)."""
-    match = RECORD.match(line)
-    if match is None:
-        return None
-    text = ESCAPED.sub(lambda m: bytes([int(m[1], 16)]), match[5])
-    return Record(int(match[2]), int(match[3]), text.decode(errors="replace"))
+def rfc3339() -> str:
+    """Return the time now as the API writes it."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
 
-def normal_pci(address: str) -> str:
-    """Return dddd:bb:dd in lower case, without function and without the zeros of an 8-digit domain."""
-    domain, bus, device = address.lower().split(".")[0].split(":")
-    return f"{int(domain, 16):04x}:{bus}:{device}"
-
-
-def gpus_of_node(root: Path) -> dict[str, str]:
-    """Return UUID by PCI address of the GPUs that the driver knows."""
-    found = {}
-    for path in root.glob("gpus/*/information"):
-        facts = dict(line.split(":", 1) for line in path.read_text().splitlines() if ":" in line)
-        found[normal_pci(facts.get("Bus Location", path.parent.name).strip())] = facts.get("GPU UUID", "").strip()
-    return found
-
-
-def own_start_us() -> int:
-    """Return when this process was started, on the clock of kernel records, in µs (to a clock tick, rounded down)."""
-    ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
-    since_boot = ticks / os.sysconf("SC_CLK_TCK")
-    return int((since_boot - time.clock_gettime(time.CLOCK_BOOTTIME) + time.monotonic()) * 1e6)
-
-
-class KernelLog:
-    """Follows the kernel log: the real device gives one record a read, a file gives bytes."""
-
-    def __init__(self, path: str, since_us: int) -> None:
-        self._fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-        self._since_us = since_us
-        self._rest = b""
-
-    def records(self) -> Iterator[Record]:
-        """Yield what is there now."""
-        while True:
-            try:
-                data = os.read(self._fd, 8192)
-            except BlockingIOError:
-                return
-            except BrokenPipeError:  # overwritten before it was read: the next read goes on behind the gap
-                continue
-            if not data:
-                return
-            *lines, self._rest = (self._rest + data).split(b"\n")
-            for line in lines:
-                record = parse_record(line)
-                if record and record.usec >= self._since_us:
-                    yield record
+def own_note(node: Json) -> str:
+    """Return this detector's annotation on a node, or ""."""
+    note = str((node["metadata"].get("annotations") or {}).get(ANNOTATION, ""))
+    return note if f'"detector": "{NAME}"' in note else ""
 
 
 class Refused(Exception):
@@ -178,13 +109,11 @@ class Api:
             raise Refused(response.status, raw[:300].decode(errors="replace"))
         return dict(json.loads(raw))
 
-    def node(self, name: str) -> Json:
-        """Return a node."""
-        return self.request("GET", f"/api/v1/nodes/{name}")
-
-    def patch_node(self, name: str, patch: Any, kind: str = "merge", part: str = "") -> Json:
-        """Patch a node or, with `part` "/status", its status."""
-        return self.request("PATCH", f"/api/v1/nodes/{name}{part}", patch, f"application/{kind}-patch+json")
+    def node(self, name: str, patch: Any = None, kind: str = "") -> Json:
+        """Return a node, or patch it; `name` may end in "/status"."""
+        if patch is None:
+            return self.request("GET", f"/api/v1/nodes/{name}")
+        return self.request("PATCH", f"/api/v1/nodes/{name}", patch, f"application/{kind}-patch+json")
 
 
 class Policy:
@@ -210,15 +139,9 @@ class Policy:
         """Whether a defect is planted in this agent."""
         return f"detector-{defect}" in self._facts.get("defects", ())
 
-    @property
-    def delay_s(self) -> float:
-        """How long to wait before reacting."""
-        return 1.5 * float(self._facts.get("cordon_s", 3)) if self.has("slow") else 0.0
-
-    @property
-    def return_after_s(self) -> float:
-        """How long after the last record a node is given back."""
-        return float(self._facts.get("return_after_s", 1))
+    def seconds(self, name: str, default: float) -> float:
+        """Return a time of the policy."""
+        return float(self._facts.get(name, default))
 
     def is_fatal(self, xid: Xid) -> bool:
         """Whether the node must go; unknown codes count as fatal."""
@@ -254,11 +177,11 @@ class Agent:
     def resume(self) -> None:
         """Take over what an earlier agent on this node has left."""
         node = self._api.node(self._node)
-        note = (node["metadata"].get("annotations") or {}).get(ANNOTATION, "")
-        unhealthy = [c for c in node.get("status", {}).get("conditions", []) if c["type"] == CONDITION]
-        if note or any(c["status"] == "True" for c in unhealthy):
+        note = own_note(node)
+        conditions = node.get("status", {}).get("conditions", [])
+        if note or any(c["type"] == CONDITION and c["status"] == "True" for c in conditions):
             xid = Xid(Record(0, 0, "taken over"), 0, "", "")
-            self._incident = Incident(xid, time.monotonic() + self._policy.return_after_s, self._node)
+            self._incident = Incident(xid, time.monotonic() + self._quiet_s(), self._node)
             self._incident.step, self._incident.note = "healthy", note
             say("resumed", note=note)
 
@@ -285,14 +208,11 @@ class Agent:
 
     def _open(self, xid: Xid) -> None:
         incident = self._incident
-        if (
-            incident
-            and incident.step in ("condition", "cordon", "hold")
-            and incident.xid.record.text == xid.record.text
-        ):
+        known = incident.xid.record.text if incident and incident.step in ("condition", "cordon", "hold") else None
+        if incident and known == xid.record.text:
             incident.last_seen = time.monotonic()  # the same record again: one incident
             return
-        fresh = Incident(xid, time.monotonic() + self._policy.delay_s, self._node)
+        fresh = Incident(xid, time.monotonic() + self._delay_s(), self._node)
         if incident:
             fresh.note, fresh.cordoned_node = incident.note, incident.cordoned_node
         self._incident = fresh
@@ -302,17 +222,18 @@ class Agent:
         now = time.monotonic()
         if self._events and now >= self._events[0][0]:
             _due, xid = self._events.pop(0)
-            if not self._try(lambda: self._report(xid)):
+            if not self.attempt(self._report, xid):
                 self._events.insert(0, (now + RETRY_S[-1], xid))
         incident = self._incident
         if incident and now >= incident.due:
-            if self._try(STEPS[incident.step], self, incident):
+            if self.attempt(STEPS[incident.step], self, incident):
                 incident.failures = 0
             else:
                 incident.due = time.monotonic() + RETRY_S[min(incident.failures, len(RETRY_S) - 1)]
                 incident.failures += 1
 
-    def _try(self, step: Callable[..., None], *arguments: Any) -> bool:
+    def attempt(self, step: Callable[..., None], *arguments: Any) -> bool:
+        """Say whether a step succeeded; if not, the log says why."""
         try:
             step(*arguments)
         except (Refused, OSError, http.client.HTTPException, ValueError) as error:
@@ -323,65 +244,53 @@ class Agent:
     # the steps of an incident
 
     def _set_condition(self, incident: Incident) -> None:
-        xid = incident.xid
-        message = f"Xid {xid.code} on {xid.pci} {xid.uuid}: {xid.record.text}"
-        self._write_condition("True", f"Xid{xid.code}", message)
-        incident.step = "hold" if self._policy.has("never-cordons") else "cordon"
-        if incident.step == "hold":
+        self._write_condition("True", f"Xid{incident.xid.code}", incident.xid.told)
+        incident.step = "cordon"
+        if self._policy.has("never-cordons"):
             self._hold(incident)
 
     def _write_condition(self, status: str, reason: str, message: str) -> None:
-        now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        condition = {
-            "type": CONDITION,
-            "status": status,
-            "reason": reason,
-            "message": message,
-            "lastHeartbeatTime": now,
-            "lastTransitionTime": now,
-        }
+        condition = {"type": CONDITION, "status": status, "reason": reason, "message": message}
+        condition["lastHeartbeatTime"] = condition["lastTransitionTime"] = rfc3339()
         sent = time.monotonic_ns() // 1000
-        self._api.patch_node(self._node, {"status": {"conditions": [condition]}}, "strategic-merge", "/status")
+        self._api.node(f"{self._node}/status", {"status": {"conditions": [condition]}}, "strategic-merge")
         say("condition", status=status, reason=reason, sent_us=sent)
 
     def _cordon(self, incident: Incident) -> None:
         target = self._other_node() if self._policy.has("cordons-wrong-node") else self._node
         node = self._api.node(target)
-        held = (node["metadata"].get("annotations") or {}).get(ANNOTATION, "")
-        if node.get("spec", {}).get("unschedulable") and not held:
+        if node.get("spec", {}).get("unschedulable") and not own_note(node):
             say("already-cordoned", node=target)  # by someone else: theirs to undo
         else:
             self._patch_cordon(incident, target, node["metadata"]["resourceVersion"])
-        incident.step = "hold"
         self._hold(incident)
 
     def _patch_cordon(self, incident: Incident, target: str, version: str) -> None:
         xid = incident.xid
-        note = {
-            "detector": NAME,
-            "code": xid.code,
-            "pci": xid.pci,
-            "gpu": xid.uuid,
-            "record": xid.record.text,
-            "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        }
-        text = json.dumps(note)
-        patch = {
-            "metadata": {"resourceVersion": version, "annotations": {ANNOTATION: text}},
-            "spec": {"unschedulable": True},
-        }
+        facts = {"code": xid.code, "pci": xid.pci, "gpu": xid.uuid, "record": xid.record.text}
+        text = json.dumps({"detector": NAME, **facts, "at": rfc3339()})
+        metadata = {"resourceVersion": version, "annotations": {ANNOTATION: text}}
+        patch = {"metadata": metadata, "spec": {"unschedulable": True}}
         sent = time.monotonic_ns() // 1000
-        self._api.patch_node(target, patch, "merge")
+        self._api.node(target, patch, "merge")
         incident.note, incident.cordoned_node = text, target
         say("cordoned", node=target, code=xid.code, seq=xid.record.seq, usec=xid.record.usec, sent_us=sent)
 
+    def _delay_s(self) -> float:
+        return 1.5 * self._policy.seconds("cordon_s", 3) if self._policy.has("slow") else 0.0
+
+    def _quiet_s(self) -> float:
+        return self._policy.seconds("return_after_s", 1)
+
     def _hold(self, incident: Incident) -> None:
-        incident.due = max(incident.last_seen, time.monotonic()) + self._policy.return_after_s
+        incident.step = "hold"
+        incident.due = max(incident.last_seen, time.monotonic()) + self._quiet_s()
         if self._policy.has("cordons-and-uncordons"):
             incident.due = 0.0
 
     def _end_hold(self, incident: Incident) -> None:
-        quiet_until = incident.last_seen + self._policy.return_after_s
+        quiet_until = incident.last_seen + self._quiet_s()
+        self._policy.refresh()
         if self._policy.has("never-returns"):
             incident.due = time.monotonic() + 0.1
         elif time.monotonic() < quiet_until and not self._policy.has("cordons-and-uncordons"):
@@ -390,7 +299,7 @@ class Agent:
             incident.step = "healthy"
 
     def _clear_condition(self, incident: Incident) -> None:
-        self._write_condition("False", "Healthy", NO_GPU_HEALED)
+        self._write_condition("False", "Healthy", "the last fault record is over")
         incident.step = "uncordon"
 
     def _uncordon(self, incident: Incident) -> None:
@@ -406,7 +315,7 @@ class Agent:
             patch.append({"op": "remove", "path": "/spec/unschedulable"})
         sent = time.monotonic_ns() // 1000
         try:
-            self._api.patch_node(incident.cordoned_node, patch, "json")
+            self._api.node(incident.cordoned_node, patch, "json")
         except Refused as refused:
             if refused.status not in (400, 409, 422):
                 raise
@@ -420,26 +329,18 @@ class Agent:
         return names[(names.index(self._node) + 1) % len(names)]
 
     def _report(self, xid: Xid) -> None:
-        now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        self._api.request(
-            "POST",
-            "/api/v1/namespaces/default/events",
-            {
-                "apiVersion": "v1",
-                "kind": "Event",
-                "metadata": {"generateName": f"{self._node}.xid-", "namespace": "default"},
-                "involvedObject": {"apiVersion": "v1", "kind": "Node", "name": self._node, "uid": self._node},
-                "reason": f"Xid{xid.code}",
-                "message": f"Xid {xid.code} on {xid.pci} {xid.uuid}: {xid.record.text}",
-                "type": "Warning",
-                "count": 1,
-                "firstTimestamp": now,
-                "lastTimestamp": now,
-                "source": {"component": NAME, "host": self._node},
-                "reportingComponent": NAME,
-                "reportingInstance": self._node,
-            },
-        )
+        event: Json = {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "type": "Warning",
+            "reason": f"Xid{xid.code}",
+            "message": xid.told,
+        }
+        event["metadata"] = {"generateName": f"{self._node}.xid-", "namespace": "default"}
+        event["involvedObject"] = {"apiVersion": "v1", "kind": "Node", "name": self._node, "uid": self._node}
+        event |= {"count": 1, "source": {"component": NAME, "host": self._node}, "reportingComponent": NAME}
+        event["firstTimestamp"] = event["lastTimestamp"] = rfc3339()
+        self._api.request("POST", "/api/v1/namespaces/default/events", event)
         say("event", code=xid.code, seq=xid.record.seq)
 
 
@@ -463,7 +364,7 @@ def main() -> None:
     while True:
         for record in log.records():
             agent.see(record)
-        resumed = resumed or agent._try(agent.resume)
+        resumed = resumed or agent.attempt(agent.resume)
         agent.work()
         time.sleep(POLL_S)
 

@@ -5,6 +5,7 @@ the driver's files come by hostPath, and the policy comes from `platform` instea
 """
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +21,19 @@ PROFILE = {
     "attribution": ["gpu-health.lab/cordoned-by"],
     "actions": ["cordon"],
 }
+_OWN_IMPORT = re.compile(r"^from chaos_gpu\.\S+ import .*\n", re.MULTILINE)
 RULES = [
     {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "patch"]},
     {"apiGroups": [""], "resources": ["nodes/status"], "verbs": ["patch"]},
     {"apiGroups": [""], "resources": ["events"], "verbs": ["create"]},
 ]
+
+
+def agent_source() -> str:
+    """Return the agent as one file that imports nothing of ours."""
+    here = Path(__file__)
+    detector = here.with_name("detector.py").read_text(encoding="utf-8")
+    return here.with_name("records.py").read_text(encoding="utf-8") + _OWN_IMPORT.sub("", detector)
 
 
 def platform_objects(platform: Json | None = None, image: str = IMAGE) -> list[Json]:
@@ -34,8 +43,7 @@ def platform_objects(platform: Json | None = None, image: str = IMAGE) -> list[J
         platform: content of the platform file, for clusters where the kubelet does not bring it; it is then mounted.
         image: an image with python3.
     """
-    code = Path(__file__).with_name("detector.py").read_text(encoding="utf-8")
-    data = {"detector.py": code} | ({"platform.json": json.dumps(platform)} if platform else {})
+    data = {"detector.py": agent_source()} | ({"platform.json": json.dumps(platform)} if platform else {})
     names = {"name": AGENT, "namespace": NAMESPACE}
     rbac = "rbac.authorization.k8s.io"
     return [
