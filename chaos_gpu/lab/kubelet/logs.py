@@ -105,9 +105,9 @@ def now() -> str:
 
 def parse(data: bytes) -> Iterator[Line]:
     """Read complete lines of a log file."""
-    for raw in data.splitlines(keepends=True):
+    for raw in data.split(b"\n")[:-1]:
         time, _stream, tag, text = raw.split(b" ", 3)
-        yield Line(time.decode(), text if tag == b"F" else text[:-1])
+        yield Line(time.decode(), text + b"\n" if tag == b"F" else text)
 
 
 def select(lines: Iterable[Line], options: LogReadOptions) -> list[Line]:
