@@ -73,7 +73,7 @@ def run_child(
         relay: hands signals on to it.
         look: called every tenth of a second, to show how far it is.
     """
-    leash = [sys.executable, "-m", "chaos_gpu.cli.leash", str(os.getpid()), *arguments]
+    leash = [sys.executable, "-P", "-m", "chaos_gpu.cli.leash", str(os.getpid()), *arguments]
     with console.open("wb") as output:
         child = subprocess.Popen(
             leash,

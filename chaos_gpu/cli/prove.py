@@ -100,7 +100,7 @@ def _prove(cells: Sequence[Cell], run_dir: Path) -> list[Proof]:
 
 
 def _command(cell: Cell, run_dir: Path) -> list[str]:
-    ours = [sys.executable, "-m", "chaos_gpu"]
+    ours = [sys.executable, "-P", "-m", "chaos_gpu"]  # -P: the installed package, wherever we are called from
     defect = cell.defect or ""
     planted = ["--without", defect.removeprefix(WITHOUT)] if defect.startswith(WITHOUT) else ["--defect", defect]
     lab = [*ours, LAB, "run", *(planted if defect else []), "--"]

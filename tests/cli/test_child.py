@@ -91,7 +91,7 @@ def test_when_we_are_killed_it_is_told_to_stop(tmp_path: Path) -> None:
         f"console = pathlib.Path({str(tmp_path / 'console')!r})\n"
         f"with Relay() as relay: run_child({child!r}, dict(os.environ), console, relay, lambda: None)"
     )
-    parent = subprocess.Popen([sys.executable, "-c", code])
+    parent = subprocess.Popen([sys.executable, "-P", "-c", code])
     try:
         wait_for(notes.exists)
     finally:
@@ -103,7 +103,7 @@ def test_when_we_are_killed_it_is_told_to_stop(tmp_path: Path) -> None:
 
 
 def test_the_leash_does_not_start_what_nobody_waits_for() -> None:
-    leash = [sys.executable, "-m", "chaos_gpu.cli.leash", "1", sys.executable, "-c", "print('started')"]
+    leash = [sys.executable, "-P", "-m", "chaos_gpu.cli.leash", "1", sys.executable, "-c", "print('started')"]
     done = subprocess.run(leash, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert done.stdout == ""

@@ -113,5 +113,5 @@ def test_for_people(runs: dict[str | None, Any], capsys: pytest.CaptureFixture[s
 )
 def test_each_pair_gets_a_lab_of_its_own(defect: str | None, planted: list[str], tmp_path: Path) -> None:
     arguments = command._command(Cell("DEV-07", FATAL, defect, "fail"), tmp_path)
-    ours = [sys.executable, "-m", "chaos_gpu"]
+    ours = [sys.executable, "-P", "-m", "chaos_gpu"]
     assert arguments == [*ours, "lab", "run", *planted, "--", *ours, "run", FATAL, "--json", "--run-dir", str(tmp_path)]
