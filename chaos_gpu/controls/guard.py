@@ -149,7 +149,7 @@ def entry(run: Run | None, refused: dict[str, str] | None, signal: str) -> dict[
     return {
         "run": run.id,
         "phase": run.phase,
-        "refused": refused,
+        "refused": refused or run.refused,
         "signal": run.signal or signal or None,
         "context": run.settings.context,
         "environment": run.settings.environment,

@@ -7,7 +7,7 @@ from chaos_gpu.cluster.client import JsonObject
 from chaos_gpu.cluster.clock import compare_clocks
 from chaos_gpu.cluster.watch import Change, Recorder
 from chaos_gpu.criteria.timeline import Landed
-from chaos_gpu.errors import NotLanded, TargetError
+from chaos_gpu.errors import NotLanded, Refused, TargetError
 from chaos_gpu.faults import intent
 from chaos_gpu.faults.keeper import Keeper
 from chaos_gpu.faults.ledger import utc
@@ -26,7 +26,11 @@ def inject(run: Run, plan: Plan) -> Injection:
     """
     run.check()
     _require_settled(run, plan)
-    _engage(run)
+    try:
+        _engage(run)
+    except Refused as failure:
+        run.refused = {"reason": failure.reason, "remedy": failure.remedy}
+        raise
     _require_fit(run, plan)
     run.injections[plan.fault] = injection = Injection(plan)
     note = intent.exercise_note(run, plan)
@@ -55,7 +59,7 @@ def _engage(run: Run) -> None:
     avoid = sorted({plan.target.node for plan in run.plans.values()})
     run.keeper = Keeper(run)
     run.keeper.make_way()
-    start_job(run.api, reverter_job(run.settings, run.id, avoid, spec), run.settings.start_s)
+    start_job(run.api, reverter_job(run.settings, run.id, avoid, spec), run.ledger.token, run.settings.start_s)
     run.keeper.acquire()
     run.ledger.open({"experiment": run.title, "owner": run.owner, "environment": run.settings.environment})
     run.keeper.start()
@@ -124,12 +128,13 @@ def _land(run: Run, injection: Injection) -> Landed:
     for event in events_of(run.api, name, run.settings.start_s):
         if event["event"] == "landed":
             landed = _landed(run, plan, name, event["evidence"])
-            run.ledger.write(intent.after(run, plan, landed))
+            run.ledger.write(intent.after(run, plan, landed, str(event["evidence"].get("boot_id", ""))))
             return landed
         if event["event"] == "failed":
             reason = str(event.get("reason"))
-            run.ledger.write(intent.never(run, plan, reason))
-            injection.settled = True
+            if not event.get("written"):  # else the record may be there all the same: see a reaction through
+                run.ledger.write(intent.never(run, plan, reason))
+                injection.settled = True
             raise NotLanded(f"{plan.fault}: {reason}")
     raise NotLanded(f"{plan.fault}: the injector ended without a word", remedy=f"kubectl -n {NAMESPACE} logs {name}")
 

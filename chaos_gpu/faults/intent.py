@@ -41,10 +41,10 @@ def ahead(run: Run, plan: Plan, note: str) -> dict[str, Any]:
     }
 
 
-def after(run: Run, plan: Plan, landed: Landed) -> dict[str, Any]:
+def after(run: Run, plan: Plan, landed: Landed, boot_id: str) -> dict[str, Any]:
     """Make the records to write once the fault has landed: where, and what its record looks like."""
     gpu = {**plan.target.gpu, "pci": landed.pci, "uuid": landed.gpu_uuid}
-    consequence = foreseen(run, plan, landed)
+    consequence = foreseen(run, plan, landed, boot_id)
     return {
         f"fault.{plan.fault}": {**_fault(plan, gpu, "landed"), "seq": landed.seq},
         f"consequence.{plan.fault}": {**consequence, "state": "landed"},
@@ -59,7 +59,7 @@ def never(run: Run, plan: Plan, reason: str) -> dict[str, Any]:
     }
 
 
-def foreseen(run: Run, plan: Plan, landed: Landed | None = None) -> dict[str, Any]:
+def foreseen(run: Run, plan: Plan, landed: Landed | None = None, boot_id: str = "") -> dict[str, Any]:
     """Make the record of a reaction of the platform that may come, with all that is needed to know it for ours."""
     return {
         "fault": plan.fault,
@@ -71,7 +71,7 @@ def foreseen(run: Run, plan: Plan, landed: Landed | None = None) -> dict[str, An
         "pci": landed.pci if landed else plan.target.gpu.get("pci", ""),
         "gpu_uuid": landed.gpu_uuid if landed else plan.target.gpu.get("uuid", ""),
         **plan.consequence.model_dump(mode="json"),
-        "scan": _scan_after(plan.scan_pod, landed.seq if landed else 0),
+        "scan": _scan_after(plan.scan_pod, landed.seq if landed else 0, boot_id),
         "state": "foreseen",
     }
 
@@ -81,8 +81,8 @@ def _fault(plan: Plan, gpu: dict[str, str], state: str) -> dict[str, Any]:
     return {"fault": plan.fault, "kind": plan.kind, "state": state, "at": utc(), **where, **plan.facts}
 
 
-def _scan_after(pod: JsonObject, seq: int) -> JsonObject:
+def _scan_after(pod: JsonObject, seq: int, boot_id: str) -> JsonObject:
     """Let the kernel log reader start behind our record."""
     annotations = pod["metadata"]["annotations"]
-    spec = json.dumps({**json.loads(annotations[SPEC]), "after_seq": seq})
+    spec = json.dumps({**json.loads(annotations[SPEC]), "after_seq": seq, "boot_id": boot_id})
     return {**pod, "metadata": {**pod["metadata"], "annotations": {**annotations, SPEC: spec}}}

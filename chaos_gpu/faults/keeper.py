@@ -10,6 +10,7 @@ from typing import Any
 from chaos_gpu.cluster.client import MERGE_PATCH
 from chaos_gpu.cluster.watch import watch_query
 from chaos_gpu.errors import ApiError, ApiUnavailable, Conflict, Gone, NotFound, Refused
+from chaos_gpu.faults import ours
 from chaos_gpu.faults.ledger import CLOSED, ledger_of, utc
 from chaos_gpu.faults.names import LEASE, NAMESPACE, leases_path, ledgers_path
 from chaos_gpu.faults.run import Run
@@ -53,11 +54,10 @@ class Keeper:
         }
         asked_at = time.monotonic()
         try:
-            lease = self._run.api.create(leases_path(), body)
+            lease = ours.create(self._run.api, leases_path(), body, self._run.ledger.token)
         except Conflict:
-            lease = self._run.api.get(f"{leases_path()}/{LEASE}")
-            if lease["spec"].get("holderIdentity") != self._run.id:  # else our own first try, its answer got lost
-                raise _active(str(lease["spec"].get("holderIdentity", ""))) from None
+            found = self._run.api.find(f"{leases_path()}/{LEASE}") or {"spec": self._spec()}
+            raise _active(str(found["spec"].get("holderIdentity", ""))) from None
         self._renewed(lease, asked_at)
 
     def confirm(self) -> None:
@@ -74,7 +74,8 @@ class Keeper:
         """Let go of the Lease, if it is still ours."""
         self._run.closing.set()
         lease = self._run.api.find(f"{leases_path()}/{LEASE}")
-        if lease and lease["spec"].get("holderIdentity") == self._run.id:
+        holds = lease and lease["spec"].get("holderIdentity") == self._run.id
+        if lease and holds and ours.bears(lease, self._run.ledger.token):
             self._run.api.delete(f"{leases_path()}/{LEASE}", uid=lease["metadata"]["uid"])
 
     def _stale(self, lease: dict[str, Any]) -> bool:
@@ -132,6 +133,7 @@ class Keeper:
         if not self._run.closing.is_set():
             self._run.lost = why
             logger.error("run %s: %s; the reverter undoes it", self._run.id, why)
+            self._stop("the loss of its Lease")
 
     def _listen(self, version: str, seconds: float) -> str:
         """Watch the ledger for the abort key for some seconds. Returns the version seen last."""
@@ -158,7 +160,11 @@ class Keeper:
         if self._run.signal or not any("abort" in (each.get("data") or {}) for each in ledgers):
             return
         logger.warning("run %s was aborted", self._run.id)
-        self._run.signal = "abort"
+        self._stop("abort")
+
+    def _stop(self, by: str) -> None:
+        """Interrupt whatever the run is waiting for, as a signal does; the guard sees to the rest."""
+        self._run.signal = self._run.signal or by
         os.kill(os.getpid(), signal.SIGTERM)
 
 

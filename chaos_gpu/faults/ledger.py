@@ -1,6 +1,7 @@
 """The ledger: a ConfigMap per run that says what was changed and how to undo it, written before the change."""
 
 import json
+import secrets
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -9,6 +10,7 @@ from urllib.parse import parse_qsl
 
 from chaos_gpu.cluster.client import Api, JsonObject
 from chaos_gpu.errors import ApiError, ApiUnavailable, Conflict, Forbidden, Refused
+from chaos_gpu.faults import ours
 from chaos_gpu.faults.names import LEDGER, NAMESPACE, RUN, ledgers_path
 
 OPEN, CLOSED, STUCK = "open", "closed", "stuck"
@@ -24,6 +26,8 @@ class Ledger:
     api: Api
     run: str
     uid: str = ""
+    token: str = field(default_factory=lambda: secrets.token_hex(8))
+    """Marks what this process makes for the run."""
     _verdicts: int = field(default=0)
 
     @property
@@ -44,7 +48,7 @@ class Ledger:
             "data": {"run": json.dumps({"run": self.run, "opened_at": utc(), **facts})},
         }
         try:
-            self.uid = self.api.create(ledgers_path(), body)["metadata"]["uid"]
+            self.uid = ours.create(self.api, ledgers_path(), body, self.token)["metadata"]["uid"]
         except Conflict as failure:
             raise Refused(
                 f"run id {self.run} was used before", remedy="unset CHAOS_GPU_RUN or choose a new one"
@@ -73,6 +77,7 @@ class Entry:
     state: str
     records: dict[str, Any]
     created_at: datetime
+    token: str = ""
 
     @property
     def faults(self) -> list[dict[str, Any]]:
@@ -110,7 +115,8 @@ def entry_of(configmap: JsonObject) -> Entry:
     created = datetime.fromisoformat(meta["creationTimestamp"].replace("Z", "+00:00"))
     records = {key: _parse(value) for key, value in (configmap.get("data") or {}).items()}
     run = labels.get(RUN) or meta["name"].removeprefix("chaos-gpu-run-")
-    return Entry(run, labels.get(LEDGER, ""), records, created)
+    token = (meta.get("annotations") or {}).get(ours.TOKEN, "")
+    return Entry(run, labels.get(LEDGER, ""), records, created, token)
 
 
 def recent_faults(api: Api, now: datetime) -> Iterator[dict[str, Any]]:

@@ -4,6 +4,7 @@ A pod brings its own script and spec as annotations, mounted as files: one objec
 """
 
 import json
+import re
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -12,7 +13,8 @@ from typing import Any
 
 from chaos_gpu.cluster.client import Api, JsonObject
 from chaos_gpu.cluster.watch import follow_one
-from chaos_gpu.errors import ApiError, ApiUnavailable, Conflict, NotLanded
+from chaos_gpu.errors import ApiError, ApiUnavailable, Conflict, NotLanded, Refused
+from chaos_gpu.faults import ours
 from chaos_gpu.faults.names import FAULT, INJECTOR, NAMESPACE, REVERTER, ROLE, RUN, jobs_path, pods_path
 from chaos_gpu.faults.settings import Settings
 from chaos_gpu.payloads.undo import GO
@@ -20,18 +22,23 @@ from chaos_gpu.payloads.undo import GO
 MOUNT = "/chaos-gpu"
 PROC_DRIVER = "/proc/driver"
 """Where the driver lists a node's GPUs, in `nvidia/gpus`; every kernel has the directory, with a driver or without."""
-SHARED_IMPORT = "from chaos_gpu.payloads.undo import"
+LOG_RETRIES = 5
+SHARED_IMPORT = re.compile(r"^from chaos_gpu\.payloads\.(\w+) import .*\n", re.MULTILINE)
 
 
 def payload_source(name: str) -> str:
-    """Return a payload as the one file it is sent as; `reverter` brings the shared undo code with it."""
-    scripts = files("chaos_gpu.payloads")
-    source = (scripts / f"{name}.py").read_text()
-    if SHARED_IMPORT not in source:
-        return source
-    shared = (scripts / "undo.py").read_text()
-    own = "\n".join(line for line in source.splitlines() if not line.startswith(SHARED_IMPORT))
-    return f"{shared}\n\n{own}\n"
+    """Return a payload as the one file it is sent as: what it imports of the others stands before it."""
+    parts: dict[str, str] = {}
+    _collect(name, parts)
+    return "\n\n".join(parts.values())
+
+
+def _collect(name: str, parts: dict[str, str]) -> None:
+    source = (files("chaos_gpu.payloads") / f"{name}.py").read_text()
+    for wanted in SHARED_IMPORT.findall(source):
+        if wanted not in parts:
+            _collect(wanted, parts)
+    parts[name] = SHARED_IMPORT.sub("", source)
 
 
 def payload_pod(settings: Settings, payload: str, spec: Mapping[str, Any]) -> JsonObject:
@@ -126,10 +133,18 @@ def reverter_job(settings: Settings, run: str, avoid: list[str], spec: Mapping[s
     }
 
 
-def start_job(api: Api, job: JsonObject, limit_s: float) -> None:
-    """Create a Job and see its pod alive: it has said `started`. Raises ApiUnavailable after `limit_s`."""
-    with suppress(Conflict):  # our own first try, the answer of which got lost: its name holds the run id
-        api.create(jobs_path(), job)
+def start_job(api: Api, job: JsonObject, token: str, limit_s: float) -> None:
+    """Create a Job and see its pod alive: it has said `started`.
+
+    Raises: Refused when another run of this id has made it, ApiUnavailable after `limit_s`.
+    """
+    try:
+        ours.create(api, jobs_path(), job, token)
+    except Conflict as failure:
+        raise Refused(
+            f"{job['metadata']['name']} is there already: this run id is in use",
+            remedy="unset CHAOS_GPU_RUN or choose a new one; chaos-gpu status lists the runs",
+        ) from failure
     end = time.monotonic() + limit_s
     selector = f"batch.kubernetes.io/job-name={job['metadata']['name']}"
     while time.monotonic() < end:
@@ -159,9 +174,25 @@ def start_pod(api: Api, pod: JsonObject, limit_s: float) -> None:
 
 
 def events_of(api: Api, name: str, limit_s: float) -> Iterator[JsonObject]:
-    """Follow the events that a payload prints, as they come, until it ends or `limit_s` passed in silence."""
-    lines = api.lines(f"{pods_path()}/{name}/log", {"follow": "true"}, read_s=limit_s)
-    yield from filter(None, map(_event, lines))
+    """Follow the events that a payload prints, as they come, until it ends or `limit_s` passed in silence.
+
+    A log that broke off is read again from its start, less what was told already.
+    """
+    told, broken = 0, 0
+    while True:
+        try:
+            for number, line in enumerate(api.lines(f"{pods_path()}/{name}/log", {"follow": "true"}, read_s=limit_s)):
+                event = _event(line) if number >= told else None
+                told = max(told, number + 1)
+                if event:
+                    yield event
+        except (ApiError, ApiUnavailable):
+            broken += 1
+            if broken > LOG_RETRIES:
+                raise
+            time.sleep(0.2)
+        else:
+            return
 
 
 def _said(api: Api, name: str, event: str) -> bool:

@@ -5,11 +5,11 @@ import time
 from typing import Any
 
 from chaos_gpu.errors import ApiError, ApiUnavailable, NotRecovered
-from chaos_gpu.faults import intent
+from chaos_gpu.faults import intent, ours
 from chaos_gpu.faults.ledger import CLOSED, STUCK, caller, ledger_of
 from chaos_gpu.faults.names import NAMESPACE, jobs_path
 from chaos_gpu.faults.run import Injection, Run
-from chaos_gpu.payloads import undo
+from chaos_gpu.payloads import reactions, undo
 
 logger = logging.getLogger("chaostoolkit.gpu")
 
@@ -54,28 +54,29 @@ def close(run: Run) -> None:
         if not run.lost:
             run.open = _close_ledger(run)
         if run.lost:  # before, or while we were at it
-            run.open = _await_reverter(run)
-            run.open += _undo_late(run)
+            run.open = _await_reverter(run) + _undo_late(run)
+        _send_home(run)
     except (ApiError, ApiUnavailable, OSError) as failure:
         run.open = [f"whether everything is undone is not known ({failure}); the reverter in the cluster sees to it"]
-    _go_home(run)
-
-
-def _go_home(run: Run) -> None:
-    """Send keeper, recorder and reverter home. The Lease goes first: the reverter drops it if we do not come to it."""
     run.closing.set()
     if run.recorder:
         run.recorder.stop()
+
+
+def _send_home(run: Run) -> None:
+    """Let go of the Lease, and end the reverter: in this order, for the reverter drops a Lease that we leave."""
+    run.closing.set()
     try:
         if run.keeper:
             run.keeper.release()
-        run.api.delete(f"{jobs_path()}/chaos-gpu-reverter-{run.id}", background=True)
+        ours.drop(run.api, f"{jobs_path()}/chaos-gpu-reverter-{run.id}", run.ledger.token)
     except (ApiError, ApiUnavailable) as failure:
         logger.warning("run %s: its reverter Job and Lease end by themselves later: %s", run.id, failure)
 
 
 def _close_ledger(run: Run) -> list[str]:
-    if ledger_of(run.api, run.id) is None:  # interrupted before it was opened: nothing was changed either
+    entry = ledger_of(run.api, run.id)
+    if entry is None or entry.token != run.ledger.token:  # it was never ours to open: nothing was changed either
         return []
     try:
         _, left = revert_all(run)
@@ -104,20 +105,21 @@ def _reactions_seen(run: Run, injection: Injection) -> list[str]:
     if injection.landed is None or run.recorder is None:
         return []
     record = intent.foreseen(run, injection.plan, injection.landed)
-    troubles = [undo.trouble_of(change.object, record) for change in list(run.recorder.changes)]
-    return list(dict.fromkeys(undo.describe(trouble) for trouble in troubles if trouble))
+    troubles = [reactions.trouble_of(change.object, record) for change in list(run.recorder.changes)]
+    return list(dict.fromkeys(reactions.describe(trouble) for trouble in troubles if trouble))
 
 
 def _await_reverter(run: Run) -> list[str]:
-    """The reverter has taken over: wait for it to finish. Returns what remains."""
+    """The reverter has taken over: wait for it to finish. Returns what remains. Raises ApiUnavailable."""
     settings = run.settings
     limit_s = settings.lease_s + settings.reaction_s + settings.uncordon_s + settings.settle_s
     end = time.monotonic() + limit_s
     while time.monotonic() < end:
         try:
             entry = ledger_of(run.api, run.id)
-        except ApiUnavailable as failure:
-            logger.warning("run %s: the reverter cannot be asked: %s", run.id, failure.reason)
+        except ApiUnavailable:
+            if time.monotonic() >= end:
+                raise
             continue
         if entry is None or entry.state == CLOSED:
             return []

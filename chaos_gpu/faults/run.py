@@ -49,6 +49,7 @@ class Run:
     ledger: Ledger
     phase: str = "before"
     engaged: bool = False
+    refused: dict[str, str] | None = None
     signal: str = ""
     lost: str = ""
     ready: dict[str, bool | None] = field(default_factory=lambda: {"before": None, "after": None})

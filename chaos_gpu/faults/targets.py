@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict
 from chaos_gpu.cluster.client import Api, JsonObject
 from chaos_gpu.errors import NotFound, TargetError, UsageError
 from chaos_gpu.faults.names import PROTECTED, RUN, TARGET
-from chaos_gpu.payloads import undo
+from chaos_gpu.payloads import reactions
 
 OPT_OUTS = {
     PROTECTED: "true",
@@ -90,7 +90,7 @@ def raised_conditions(node: JsonObject, watched: Iterable[str]) -> list[str]:
     """List the conditions of detectors that are unhealthy on a node; `Type=False` names one that is so at False."""
     names = tuple(watched)
     conditions = node.get("status", {}).get("conditions") or ()
-    return sorted(each["type"] for each in conditions if undo.is_raised(each, names))
+    return sorted(each["type"] for each in conditions if reactions.is_raised(each, names))
 
 
 def foreign_work(api: Api, node: str) -> list[str]:

@@ -1,7 +1,8 @@
 """Write one fake GPU record to a node's kernel log, prove that it landed, and stay until told to go.
 
 Spec (JSON):
-    mode       "inject", or "scan": only report the GPU records after `after_seq` that carry no marker of `markers`
+    mode       "inject", or "scan": only report the GPU records after `after_seq` that carry no marker of `markers`;
+               after another boot than `boot_id`, or where the log shows where ours stands, that counts instead
     gpu        {"index": n} or {"uuid": "GPU-…"} or {"pci": "dddd:bb:dd"}: must be a GPU of this node
     record     what to write, level, newline and all; "{pci}" stands for the GPU's address
     marker     token inside the text by which the record is known again
@@ -101,6 +102,8 @@ def read_back(log: KernelLog, marker: str, limit_s: float) -> Optional[Tuple[int
         for seq, usec, text in log.records():
             if marker.encode() in text:
                 return seq, usec, text.decode(errors="replace"), time.monotonic_ns()
+            if time.monotonic() > end:  # a flood need not ever end
+                return None
         time.sleep(POLL_S)
     return None
 
@@ -126,7 +129,8 @@ def inject(spec: Dict[str, Any], told_to_go: int) -> int:
         return 3
     landed = read_back(log, spec["marker"], spec.get("landing_s", 5))
     if landed is None:
-        say("failed", reason="written, but no record with our marker came back: dropped by the kernel's rate limit?")
+        reason = "written, but no record with our marker came back: dropped by the kernel's rate limit?"
+        say("failed", reason=reason, written=True)
         return 3
     seq, usec, seen, seen_ns = landed
     evidence = {"seq": seq, "kernel_us": usec, "text": seen, "gpu": gpu, "boot_id": boot_id()}
@@ -140,10 +144,14 @@ def inject(spec: Dict[str, Any], told_to_go: int) -> int:
 def scan(spec: Dict[str, Any]) -> int:
     """Report the GPU records after `after_seq` that are not ours, and end."""
     markers = [marker.encode() for marker in spec["markers"]]
+    records = list(KernelLog(from_start=True).records())
+    own = [seq for seq, _, text in records if any(marker in text for marker in markers)]
+    same_boot = spec.get("boot_id", "") in ("", boot_id())
+    after = max([spec["after_seq"] if same_boot else -1] + own[:1])
     foreign = [
         text.decode(errors="replace")
-        for seq, _, text in KernelLog(from_start=True).records()
-        if seq > spec["after_seq"] and GPU_RECORD.search(text) and not any(marker in text for marker in markers)
+        for seq, _, text in records
+        if seq > after and seq not in own and GPU_RECORD.search(text)
     ]
     say("reverted", foreign=foreign[:50])
     return 0

@@ -6,10 +6,11 @@ A `call` is `call(method, path, body=None, content_type=…) -> (status, object)
 
 import datetime
 import json
-import re
 import time
 import urllib.parse
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+
+from chaos_gpu.payloads.reactions import describe, trouble_of
 
 Object = Dict[str, Any]
 Call = Callable[..., Tuple[int, Object]]
@@ -18,7 +19,6 @@ Result = Tuple[List[str], List[str]]
 JSON_PATCH = "application/json-patch+json"
 MERGE_PATCH = "application/merge-patch+json"
 LEDGER_LABEL = "chaos-gpu/ledger"
-MARKER = re.compile(r"cgpu-[0-9a-z]{8}")
 GO = "go"
 GONE_S = 20.0
 SMALL_FLEET = 64
@@ -98,6 +98,9 @@ def undo(call: Call, namespace: str, run: str, fault: str = "", again: bool = Fa
     records, _ = read_ledger(call, namespace, run)
     restored, left = attempt(end_injectors, call, namespace, run, fault)
     for key, record in records_of(records or {}, "change", fault):
+        if "unreadable" in record:
+            left.append(f"record {key} of the ledger cannot be read: what it undoes is not known")
+            continue
         if record.get("state") in ("undone", "gone") or (record.get("state") == "foreign" and not again):
             continue
         good, bad = attempt(undo_change, call, namespace, run, key, record)
@@ -199,6 +202,9 @@ def settle(
     for key, record in reversed(records_of(records or {}, "consequence", fault)):
         if record.get("state") == "settled":
             continue
+        if "unreadable" in record:
+            left.append(f"record {key} of the ledger cannot be read: what to wait for is not known")
+            continue
         record = {**record, "seen": list(record.get("seen", [])) + list(seen)}
         good, bad = attempt(settle_one, call, namespace, run, key, record, elapsed_s, pause)
         restored, left = restored + good, left + bad
@@ -210,7 +216,7 @@ def settle_one(
 ) -> Result:
     """Wait for the reaction and for its end; restore the node ourselves only when all says that it is ours."""
     react_by = time.monotonic() + max(0.0, record["reaction_s"] - elapsed_s)
-    return_by: Optional[float] = None
+    return_by = time.monotonic() if record.get("state") == "open" else None  # open: all windows have passed before
     seen = record["seen"]
     while True:
         troubles, pace_s = look(call, record)
@@ -234,59 +240,6 @@ def look(call: Call, record: Object) -> Tuple[List[Object], float]:
     nodes = found.get("items") or []
     troubles = [trouble for trouble in (trouble_of(node, record) for node in nodes) if trouble]
     return troubles, 0.1 if len(nodes) <= SMALL_FLEET else 2.0
-
-
-def trouble_of(node: Object, record: Object) -> Optional[Object]:
-    """Return what on this node names our record: {node, uid, cordoned, keys, conditions}, or None."""
-    meta = node["metadata"]
-    places = {"labels": meta.get("labels") or {}, "annotations": meta.get("annotations") or {}}
-    here = meta["name"] == record["node"]
-    keys = [
-        [place, name]
-        for name in record["attribution"]
-        for place, values in places.items()
-        if names_ours(values.get(name, ""), record, here)
-    ]
-    conditions = [
-        condition["type"]
-        for condition in node.get("status", {}).get("conditions") or ()
-        if is_raised(condition, record["conditions"]) and names_ours(condition.get("message", ""), record, here)
-    ]
-    cordoned = bool(node.get("spec", {}).get("unschedulable")) and bool(keys or conditions)
-    if not (keys or conditions):
-        return None
-    values = {name: places[place][name] for place, name in keys}
-    return {
-        "node": meta["name"], "uid": meta["uid"], "cordoned": cordoned, "keys": keys, "values": values,
-        "conditions": conditions,
-    }  # fmt: skip
-
-
-def is_raised(condition: Object, watched: Sequence[str]) -> bool:
-    """Say whether a node condition is one of a detector's and unhealthy; `Type=False` names one that is so at False."""
-    name, status = condition["type"], condition.get("status")
-    return (status == "True" and name in watched) or (f"{name}={status}" in watched)
-
-
-def names_ours(text: str, record: Object, on_target: bool) -> bool:
-    """Say whether a text names our record: by its marker, or by code and GPU where it bears no other run's marker.
-
-    On another node than the target a PCI address proves nothing: machines of one kind have the same ones.
-    """
-    if record["marker"] in text:
-        return True
-    if not text or MARKER.search(text):
-        return False
-    names = [record.get("gpu_uuid", "")] + ([record.get("pci", "")] if on_target else [])
-    gpu = any(name and name.lower() in text.lower() for name in names)
-    code = re.escape(str(record["code"]))
-    return gpu and re.search(r"(?<![0-9a-fA-F:.])" + code + r"(?![0-9a-fA-F:.])", text) is not None
-
-
-def describe(trouble: Object) -> str:
-    """Say in one phrase what the platform did."""
-    what = (["cordoned"] if trouble["cordoned"] else []) + ["condition " + name for name in trouble["conditions"]]
-    return "{} {}".format(trouble["node"], " and ".join(what or ["marked"]))
 
 
 def restore_all(call: Call, namespace: str, run: str, key: str, record: Object, troubles: List[Object]) -> Result:
@@ -321,7 +274,8 @@ def restore_node(call: Call, record: Object, trouble: Object, foreign: Optional[
             return [], [f"{describe(trouble)}: changed by someone else meanwhile, left alone"]
         expect(status, found, f"restore node {name}")
         restored.append(f"{name}: uncordoned, its cordon named our record")
-    left = [
+    left = [f"node {name}: cordoned, and nothing says that our record was why; left alone"] * trouble["unexplained"]
+    left += [
         f"node {name}: condition {condition} still names our record; only its detector can clear it"
         for condition in trouble["conditions"]
     ]

@@ -309,3 +309,21 @@ def experiment(
     if change:
         change(made)
     return made
+
+
+@contextmanager
+def defects(site: Site, *names: str) -> Iterator[None]:
+    """Plant defects in the running platform; its agents read the file again at each record."""
+    file = site.lab.root / "platform.json"
+    healthy = file.read_text()
+    _replace(file, json.dumps({**json.loads(healthy), "defects": list(names)}))
+    try:
+        yield
+    finally:
+        _replace(file, healthy)
+
+
+def _replace(file: Path, text: str) -> None:
+    fresh = file.with_suffix(".fresh")
+    fresh.write_text(text)
+    fresh.replace(file)
