@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 TOLD_CHARS = 4_096
-"""So much of a condition's message goes into the evidence, and is searched: four records' worth."""
+"""So much of a condition's message goes into the evidence; some detectors append to it for ever."""
 
 REMEDY_WATCH = "repeat the experiment: the watch on the nodes was interrupted or ended too early"
 REMEDY_BEFORE = "make the node schedulable and healthy first, and choose one that nobody else works on"
@@ -64,7 +64,7 @@ def judge_detection(landed: Landed, timeline: Timeline, profile_conditions: Sequ
     for state in scene.after:
         name, by = _condition_naming(state, landed, profile_conditions)
         if by:
-            told = evidence | {"named_by": by, "condition": name, "told": _told(state, name)}
+            told = evidence | {"named_by": by, "condition": name, "told": _told(state, name)[:TOLD_CHARS]}
             return _timed(scene, state.at_s, limit_s, f"{what}: condition {name}", told)
     return _undetected(scene, profile_conditions, limit_s, evidence)
 
@@ -267,7 +267,7 @@ def _condition_naming(state: NodeState, landed: Landed, conditions: Sequence[str
 
 def _told(state: NodeState, condition: str) -> str:
     _, reason, message = state.conditions[condition]
-    return f"{reason} {message}"[:TOLD_CHARS]
+    return f"{reason} {message}"
 
 
 def _cordon_naming(scene: Scene) -> tuple[Episode | None, str]:

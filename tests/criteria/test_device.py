@@ -68,6 +68,7 @@ class TestTimeToCordon:
         assert f"after {seen_s:.3f} s ± {error_s + delay_s:.3f} s, limit 3 s" in judged.reason
         assert judged.evidence["seconds"] == seen_s
         assert judged.evidence["error_s"] == error_s + delay_s
+        assert ("within its own error" in judged.reason) == (outcome == "inconclusive")
         assert (judged.remedy == "") == (outcome == "pass")
 
     def test_it_says_worst_and_median_of_the_repetitions(self) -> None:
@@ -328,6 +329,12 @@ class TestDetection:
     def test_a_profile_says_which_status_is_unhealthy(self, profile: str, status: str, outcome: str) -> None:
         told = {"Accelerated": (status, *SICK["GpuXidError"][1:])}
         assert detection(timeline(at(1, conditions=told)), conditions=[profile]).outcome == outcome
+
+    def test_a_long_message_is_searched_to_its_end_and_kept_in_part(self) -> None:
+        told = {"GpuXidError": ("True", "x", "earlier; " * 1000 + SICK["GpuXidError"][2])}
+        judged = detection(timeline(at(1, conditions=told)))
+        assert judged.outcome == "pass"
+        assert len(judged.evidence["told"]) == 4096
 
     def test_any_condition_of_the_profile_will_do(self) -> None:
         told = {"A": ("True", "x", "y"), **SICK}
