@@ -84,6 +84,14 @@ class Deleter:
         if stored is not None and self._is_over(key, stored):
             self._remove(key, stored)
 
+    def collect(self, resource: Resource, uid: str) -> None:
+        """Delete an object none of whose owners is there: its owner ended while it was being made."""
+        where = self._store.by_uid(uid)
+        stored = self._store.get(where[0], *where[1]) if where else None
+        owners = stored.data["metadata"].get("ownerReferences") if stored else None
+        if stored and owners and not any(self._store.by_uid(owner["uid"]) for owner in owners):
+            self._begin(resource, stored, {"propagationPolicy": "Background"})
+
     def _begin(self, resource: Resource, stored: Stored, options: Json) -> Stored:
         """Mark the object as being deleted, or remove it at once; returns its last known state."""
         key, (namespace, name) = resource.key, _name_of(stored)

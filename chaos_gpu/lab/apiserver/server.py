@@ -249,7 +249,10 @@ class ApiServer:
             raise method_not_allowed()
         if body is None:
             raise bad_request("the body is empty")
-        return self._objects.create(bound, body)
+        made = self._objects.create(bound, body)
+        if made["metadata"].get("ownerReferences"):  # looked at when this is answered, as a garbage collector would
+            asyncio.get_running_loop().call_soon(self._deleter.collect, bound.resource, made["metadata"]["uid"])
+        return made
 
     def _delete_collection(self, bound: Bound, body: Json) -> Json:
         options = delete_options(bound, body)

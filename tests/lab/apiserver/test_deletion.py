@@ -133,6 +133,16 @@ def test_a_job_deleted_without_a_policy_orphans_its_pods(served: Served) -> None
     assert exists(served, f"{PODS}/p")
 
 
+def test_what_is_made_when_its_owner_has_ended_is_collected(served: Served) -> None:
+    owner = served.make(MAPS, "owner")
+    reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner["metadata"]["uid"]}
+    served.ok("POST", MAPS, {"metadata": {"name": "in-time", "ownerReferences": [reference]}})
+    assert exists(served, f"{MAPS}/in-time")
+    served.ok("DELETE", f"{MAPS}/owner")
+    served.ok("POST", MAPS, {"metadata": {"name": "late", "ownerReferences": [reference]}})
+    assert not exists(served, f"{MAPS}/late")
+
+
 def test_a_foreground_deletion_waits_for_dependents(served: Served) -> None:
     owner = served.make(MAPS, "owner")
     reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner["metadata"]["uid"]}
