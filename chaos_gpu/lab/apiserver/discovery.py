@@ -6,8 +6,8 @@ from chaos_gpu.lab.apiserver.resources import Registry, Resource
 from chaos_gpu.lab.apiserver.status import Json, no_such_path
 
 SERVER_VERSION = "v1.36.0"
-# An OpenAPI v2 document, in protobuf, that says `swagger: "2.0"` and defines nothing: kubectl validates a List against it,
-# and passes over kinds that it does not find.
+# An OpenAPI v2 document, in protobuf, that says `swagger: "2.0"` and defines nothing: kubectl validates a List against
+# it, and passes over kinds that it does not find.
 OPENAPI_V2 = b"\x0a\x032.0"
 OPENAPI_V2_TYPE = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 _SUBRESOURCES: dict[str, tuple[tuple[str, ...], Json]] = {

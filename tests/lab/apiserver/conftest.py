@@ -10,14 +10,9 @@ from typing import Any
 
 import httpx
 import pytest
-from hypothesis import HealthCheck, settings
 
 from chaos_gpu.lab.apiserver.server import ApiServer
 from chaos_gpu.lab.apiserver.status import StatusError
-
-# A busy machine must not fail a property: time is not what they are about.
-settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("patient")
 
 Json = dict[str, Any]
 WAIT_S = 10
