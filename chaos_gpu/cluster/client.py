@@ -8,7 +8,7 @@ import json
 import logging
 import ssl
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -147,16 +147,23 @@ class Api:
             return False
         return True
 
-    def watch(self, path: str, query: Mapping[str, Any], read_s: float) -> Iterator[JsonObject]:
+    def watch(
+        self, path: str, query: Mapping[str, Any], read_s: float, opened: Callable[[], object] = bool
+    ) -> Iterator[JsonObject]:
         """Read a watch event by event, until the server ends it or `read_s` passed without a byte.
 
-        Raises: ApiError by status (also for an ERROR event), ApiUnavailable when the connection broke.
+        `opened` is called once the server has begun to answer: from then on it is a watch.
+
+        Raises: ApiError by status (also for an ERROR event), ApiUnavailable when the connection broke or what came
+        through it is no event.
         """
-        for line in self.lines(path, query, read_s):
+        for line in self.lines(path, query, read_s, opened):
             if line.strip():
                 yield _event(line)
 
-    def lines(self, path: str, query: Mapping[str, Any], read_s: float) -> Iterator[bytes]:
+    def lines(
+        self, path: str, query: Mapping[str, Any], read_s: float, opened: Callable[[], object] = bool
+    ) -> Iterator[bytes]:
         """Read an answer line by line as it comes: a watch, or a log that is followed. Raises as `watch` does."""
         timeout = urllib3.Timeout(connect=self.deadlines.connect_s, read=read_s)
         url, headers = self._url(path, query), self._headers()
@@ -167,6 +174,7 @@ class Api:
             try:
                 if response.status >= 300:
                     raise error_of(response.status, response.read())
+                opened()
                 yield from _split(response.stream(65536, decode_content=True))
             finally:
                 response.close()
@@ -273,7 +281,12 @@ def _split(chunks: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _event(line: bytes) -> JsonObject:
-    event: JsonObject = json.loads(line)
+    try:
+        event: JsonObject = json.loads(line)
+    except ValueError as failure:
+        raise ApiUnavailable("the watch broke off in the middle of an event") from failure
+    if not isinstance(event, dict) or not isinstance(event.get("object"), dict):
+        raise ApiUnavailable("the watch brought something else than events")
     if event.get("type") == "ERROR":
         status = event.get("object") or {}
         raise error_of(int(status.get("code") or 500), json.dumps(status).encode())

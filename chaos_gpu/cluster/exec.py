@@ -1,17 +1,20 @@
 """Run a command inside a pod and talk to it line by line, over the API server's websocket."""
 
 import json
+import ssl
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Self
 from urllib.parse import quote, urlencode
 
-from kubernetes.stream.ws_client import create_websocket
-from websocket import ABNF, WebSocketException
+import certifi
+from kubernetes.stream.ws_client import websocket_proxycare
+from websocket import ABNF, WebSocket, WebSocketException
 
 from chaos_gpu.cluster.client import Api
 from chaos_gpu.errors import ApiUnavailable
 
+PROTOCOLS = "v5.channel.k8s.io,v4.channel.k8s.io"
 _STDIN, _STDOUT, _STATUS = 0, 1, 3
 
 
@@ -24,10 +27,7 @@ class Exec:
         self._what = f"exec in pod {namespace}/{pod}"
         self._rest = b""
         try:
-            self._socket: Any = create_websocket(
-                api.configuration, "ws" + url.removeprefix("http"), {"authorization": api.authorization()}
-            )
-            self._socket.settimeout(timeout_s)
+            self._socket = _connect(api, "ws" + url.removeprefix("http"), timeout_s)
         except (WebSocketException, OSError) as failure:
             raise ApiUnavailable(f"{self._what}: {type(failure).__name__}: {str(failure)[:200]}") from failure
 
@@ -60,6 +60,25 @@ class Exec:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self._socket.close(timeout=0)
+
+
+def _connect(api: Api, url: str, timeout_s: float) -> Any:
+    """Open the websocket as the official client does, but with a time limit, which that one does not take."""
+    settings = api.configuration
+    tls: dict[str, Any] = {"cert_reqs": ssl.CERT_REQUIRED if settings.verify_ssl else ssl.CERT_NONE}
+    tls |= {"ca_certs": settings.ssl_ca_cert or certifi.where()} if settings.verify_ssl else {}
+    tls |= {"check_hostname": settings.assert_hostname} if settings.assert_hostname is not None else {}
+    named = {"certfile": settings.cert_file, "keyfile": settings.key_file, "server_hostname": settings.tls_server_name}
+    tls |= {key: value for key, value in named.items() if value}
+    header = [f"sec-websocket-protocol: {PROTOCOLS}"]
+    if token := api.authorization():
+        header.append(f"authorization: {token}")
+    options: dict[str, Any] = {"header": header, "timeout": timeout_s}
+    if settings.proxy or settings.proxy_headers:
+        options = websocket_proxycare(options, settings, url, {})
+    socket: Any = WebSocket(sslopt=tls, skip_utf8_validation=False)
+    socket.connect(url, **options)
+    return socket
 
 
 def _status(data: bytes) -> str:

@@ -14,6 +14,8 @@ logger = logging.getLogger("chaostoolkit.gpu")
 
 WATCH_S = 240
 RETRY_S = 0.2
+HANDOVER_S = 0.05
+"""So long may it take from the end of one watch to the next one and count as no gap."""
 
 
 @dataclass(frozen=True)
@@ -31,21 +33,29 @@ class Recorder:
 
     Attributes:
         changes: the objects as first listed, then each change in order of arrival.
-        gaps: stretches of the runner's monotonic time in which no watch was open.
     """
 
     api: Api
     path: str
     labels: str
     changes: list[Change] = field(default_factory=list)
-    gaps: list[tuple[float, float]] = field(default_factory=list)
+    _gaps: list[tuple[float, float]] = field(default_factory=list)
+    _lost_at: float | None = None
+    _version: str = ""
     _arrived: threading.Condition = field(default_factory=threading.Condition)
     _stopped: threading.Event = field(default_factory=threading.Event)
 
+    @property
+    def gaps(self) -> list[tuple[float, float]]:
+        """Stretches of the runner's monotonic time in which no watch was open, one that lasts included."""
+        lost_at, now = self._lost_at, time.monotonic()
+        lasting = lost_at is not None and now - lost_at > HANDOVER_S
+        return [*self._gaps, *([(lost_at, now)] if lasting and lost_at is not None else [])]
+
     def start(self) -> None:
         """List the objects now, then watch in the background. Raises ApiError, ApiUnavailable if the list fails."""
-        version = self._list()
-        threading.Thread(target=self._follow, args=(version,), name="chaos-gpu-recorder", daemon=True).start()
+        self._list()
+        threading.Thread(target=self._follow, name="chaos-gpu-recorder", daemon=True).start()
 
     def stop(self) -> None:
         """Record no more."""
@@ -64,41 +74,50 @@ class Recorder:
                 self._arrived.wait(min(left, step_s))
             return True
 
-    def _list(self) -> str:
+    def _list(self) -> None:
         page = self.api.get(self.path, {"labelSelector": self.labels})
         for found in page.get("items") or ():
             self._add(Change(time.monotonic(), found))
-        return str(page["metadata"]["resourceVersion"])
+        self._version = str(page["metadata"]["resourceVersion"])
 
     def _add(self, change: Change) -> None:
         with self._arrived:
             self.changes.append(change)
             self._arrived.notify_all()
 
-    def _follow(self, version: str) -> None:
+    def _follow(self) -> None:
+        """Watch on from the last version seen: nothing is missed over a broken watch, only late; a gap all the same."""
+        self._lost()
         while not self._stopped.is_set():
             try:
-                for event in self.api.watch(self.path, watch_query(version, labels=self.labels), read_s=WATCH_S + 10):
-                    version = event["object"]["metadata"]["resourceVersion"]
-                    if event["type"] != "BOOKMARK":
-                        self._add(Change(time.monotonic(), event["object"], event["type"] == "DELETED"))
-                    if self._stopped.is_set():
-                        return
+                if not self._version:
+                    self._list()
+                self._watch()
+                self._lost()
             except (ApiError, ApiUnavailable) as failure:
-                version = self._reconnect(version, isinstance(failure, Gone))
+                self._lost()
+                logger.debug("the watch on %s is lost: %s", self.path, failure)
+                if isinstance(failure, Gone):
+                    self._version = ""
+                self._stopped.wait(RETRY_S)
 
-    def _reconnect(self, version: str, relist: bool) -> str:
-        """Come back after a broken watch. With a known version nothing is missed, only late: a gap all the same."""
-        lost_at = time.monotonic()
-        while not self._stopped.wait(RETRY_S):
-            try:
-                version = self._list() if relist else version
-                self.api.get(self.path, {"limit": 1})
-                break
-            except (ApiError, ApiUnavailable) as failure:
-                logger.debug("the watch on %s is still lost: %s", self.path, failure)
-        self.gaps.append((lost_at, time.monotonic()))
-        return version
+    def _watch(self) -> None:
+        query = watch_query(self._version, labels=self.labels)
+        for event in self.api.watch(self.path, query, WATCH_S + 10, self._opened):
+            self._version = event["object"]["metadata"]["resourceVersion"]
+            if event["type"] != "BOOKMARK":
+                self._add(Change(time.monotonic(), event["object"], event["type"] == "DELETED"))
+            if self._stopped.is_set():
+                return
+
+    def _lost(self) -> None:
+        if self._lost_at is None:
+            self._lost_at = time.monotonic()
+
+    def _opened(self) -> None:
+        lost_at, now, self._lost_at = self._lost_at, time.monotonic(), None
+        if lost_at is not None and now - lost_at > HANDOVER_S:
+            self._gaps.append((lost_at, now))
 
 
 def watch_query(version: str, labels: str = "", fields: str = "", seconds: float = WATCH_S) -> dict[str, Any]:
@@ -133,3 +152,4 @@ def follow_one(api: Api, path: str, name: str, limit_s: float) -> Iterator[JsonO
                     yield None if event["type"] == "DELETED" else event["object"]
         except (Gone, ApiUnavailable) as failure:
             logger.debug("following %s/%s anew: %s", path, name, failure)
+        time.sleep(min(RETRY_S, max(0.0, end - time.monotonic())))
