@@ -56,6 +56,10 @@ def test_by_default_no_living_process_is_named() -> None:
     assert NO_SUCH_PID == 2**22 + 1
 
 
+def test_init_is_a_process_too() -> None:
+    assert "pid=1," in compose(48, "0000:3b:00", form="process", marker=MARKER, pid=1).text
+
+
 def test_a_node_may_fill_in_the_address_itself() -> None:
     assert "(PCI:{pci}): 48, " in compose(48, PCI_PLACEHOLDER, marker=MARKER).text
 
@@ -126,6 +130,7 @@ def test_every_record_fits_into_one_write(code: int, form: Form, transport: str,
 
 def test_bytes_of_both_transports() -> None:
     assert as_written("NVRM: x", "kmsg", 1.5) == b"<4>NVRM: x\n"
+    assert as_written("NVRM: x", "bracket") == b"<4>[0.000000] NVRM: x\n"
     assert as_written("NVRM: x", "bracket", 123.4567894) == b"<4>[123.456789] NVRM: x\n"
 
 

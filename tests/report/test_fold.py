@@ -93,6 +93,20 @@ def test_facts_of_the_run() -> None:
     assert data["recovery"] == {"restored": ["injector pod ended"], "open": []}
 
 
+@pytest.mark.parametrize(
+    ("duration", "seconds"),
+    [(0, 0.0), (7, 7.0), (-1, 0.0), (1e9, 0.0), ("7", 0.0), (None, 0.0), (float("nan"), 0.0), (float("inf"), 0.0)],
+)
+def test_only_a_duration_is_a_duration(duration: Any, seconds: float) -> None:
+    assert fold({**journal(), "duration": duration}).seconds == seconds
+    assert Result(Ending.FAIL).seconds == 0
+
+
+def test_unhealthy_and_not_looked_at_are_told_apart() -> None:
+    assert fold(journal(platform_ready=ready(False, True))).reasons[0].reason == "the platform was not healthy before"
+    assert fold(journal(platform_ready=ready(None, True))).reasons[0].reason.startswith("nobody saw")
+
+
 def test_what_the_guard_adds_later_is_no_error() -> None:
     assert fold(journal(plans=[], context="lab")).exit_code == 0
 
@@ -199,6 +213,7 @@ def test_worst_of_many(codes: list[int], worst: int) -> None:
 def test_endings_and_codes_belong_together() -> None:
     assert all(ending_of(code) is ending for ending, code in EXIT_CODES.items())
     assert ending_of(77) is Ending.INTERNAL
+    assert [EXIT_CODES[ending] for ending in Ending] == [0, 1, 2, 3, 4, 5]
 
 
 class TestFiles:
