@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from chaos_gpu.criteria.pci import pci_in
 from chaos_gpu.criteria.timeline import Episode, Landed, NodeState
-from chaos_gpu.criteria.xid.record import MARKER
+from chaos_gpu.criteria.xid.marker import MARKER
 
 
 def names_record(text: str, landed: Landed, *, on_target: bool) -> str:

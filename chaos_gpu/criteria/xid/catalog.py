@@ -12,7 +12,6 @@ from functools import cache
 from types import MappingProxyType
 
 from chaos_gpu.criteria.xid.tables import read_table
-from chaos_gpu.errors import UsageError
 
 CONTACT_SUPPORT = "CONTACT_SUPPORT"
 _NEIGHBOURS = 3
@@ -69,6 +68,9 @@ def lookup(code: int) -> XidCode:
     Raises:
         UsageError: the code is not a whole number of the catalogue; the remedy lists the nearest ones.
     """
+    # The error tree stands on chaoslib, which takes longer to import than a log of 100 MB takes to read.
+    from chaos_gpu.errors import UsageError
+
     codes = catalogue()
     if type(code) is not int:  # True is an int too, and `code: yes` is easily written in YAML
         raise UsageError(f"an Xid code is a whole number, not {code!r}", remedy=f"give one of 1 to {max(codes)}")

@@ -11,9 +11,9 @@ from functools import lru_cache
 from chaos_gpu.criteria.xid.advice import action_of, bucket_of
 from chaos_gpu.criteria.xid.catalog import CONTACT_SUPPORT
 from chaos_gpu.criteria.xid.event import FALLEN_CODE, Event, Kind
+from chaos_gpu.criteria.xid.marker import MARKER
 from chaos_gpu.criteria.xid.nvlink5 import CODES, UNRESOLVED, Resolution, parse_link_error, resolve
 from chaos_gpu.criteria.xid.prefix import Framed
-from chaos_gpu.criteria.xid.record import MARKER
 
 _ADDRESS = r"(?:PCI:)?([0-9a-fA-F]{4,8}):([0-9a-fA-F]{2}):([01][0-9a-fA-F])(?:\.([0-7]))?"
 _XID = re.compile(

@@ -82,15 +82,17 @@ def unframe(line: bytes) -> Framed:
     match = _PREFIX.match(text)
     if match is None:  # cannot be: every part of the pattern is optional
         return Framed(_unescape(text))
-    stamp = match["stamp"] or match["bracket"] or match["rfc5424"] or ""
-    return Framed(_unescape(text[match.end() :]), stamp.strip("[]- "), _from_kernel(match))
+    priority, facility, rfc5424, stamp, busybox, bracket = match.groups()
+    stamp = stamp or bracket or rfc5424
+    return Framed(
+        _unescape(text[match.end() :]),
+        stamp.strip("[]- ") if stamp else "",
+        _from_kernel(priority, facility or busybox) if priority or facility or busybox else None,
+    )
 
 
-def _from_kernel(match: re.Match[str]) -> bool | None:
-    if match["priority"]:
-        return int(match["priority"]) >> _FACILITY_BITS == 0
-    facility = match["facility"] or match["busybox"]
-    return facility == "kern" if facility else None
+def _from_kernel(priority: str | None, facility: str | None) -> bool:
+    return int(priority) >> _FACILITY_BITS == 0 if priority else facility == "kern"
 
 
 def _unescape(text: str) -> str:

@@ -5,13 +5,13 @@ The frame is that of the open driver's `krcReportXid` (kernel_rc.c): `NVRM: Xid 
 of such records trips over it: in `name=`, or at the very end without parentheses or anything like `: <number>,`.
 """
 
-import re
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
 
 from chaos_gpu.criteria.pci import normal_pci
 from chaos_gpu.criteria.xid.catalog import XidKind, lookup
+from chaos_gpu.criteria.xid.marker import MARKER
 from chaos_gpu.criteria.xid.tables import read_table
 from chaos_gpu.errors import UsageError
 
@@ -23,9 +23,6 @@ MAX_BYTES = 976
 
 NO_SUCH_PID = 4_194_305
 """One above the largest pid of a 64-bit kernel, so that a faked record never names a living process."""
-
-MARKER = re.compile(r"cgpu-[0-9a-z]{8}", re.ASCII)
-"""What our marker looks like; short enough for a process name (15 bytes)."""
 
 
 class Form(StrEnum):
