@@ -80,10 +80,13 @@ def before_experiment_control(
     unsafe = _guard.strategies.unsafe()
     if unsafe:
         _refuse(unsafe, "put `runtime: {rollbacks: {strategy: always}}` into the experiment, pass no strategy flags")
+    _guard.signals.interruptible = True  # nothing is changed yet, and a silent API server may take its time
     try:
         run = arm(context, configuration, secrets or {}, arguments)
     except REFUSALS as failure:
         _refuse(failure.reason, failure.remedy or "chaos-gpu doctor shows what a run finds on this cluster")
+    finally:
+        _guard.signals.interruptible = False
     configuration[RUN_KEY] = run.id
     mark(run)
     logger.info("run %s is armed on context %s", run.id, run.settings.context)
@@ -136,10 +139,11 @@ def after_experiment_control(context: dict[str, Any], state: dict[str, Any], **a
 def entry(run: Run | None, refused: dict[str, str] | None, signal: str) -> dict[str, Any]:
     """Make `journal["chaos_gpu"]`: all that a verdict needs, offline."""
     if run is None:
+        unarmed = {"reason": "the guard did not arm the run", "remedy": "see chaostoolkit.log"}
         return {
             "run": "",
             "phase": "before",
-            "refused": refused or {"reason": "the guard did not arm the run", "remedy": "see chaostoolkit.log"},
+            "refused": refused or (None if signal else unarmed),
             "signal": signal or None,
             "planned": {},
             "verdicts": [],
