@@ -113,7 +113,7 @@ def _is_binary(sample: bytes) -> bool:
     """Tell text from other bytes. A machine that lost power leaves runs of zeros in its logs; those are text still."""
     text = sample.replace(b"\0", b"").decode("utf-8", errors="replace")
     strange = sum(1 for each in text if each == "\ufffd" or (each < " " and each not in "\t\n\r\x1b"))
-    if len(text) < len(sample) and (strange or not text):
+    if b"\0" in sample and (strange or not text):
         return True
     return strange > _BINARY_SHARE * len(text)
 

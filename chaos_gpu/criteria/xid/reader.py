@@ -15,4 +15,5 @@ def read_line(line: bytes, number: int = 1) -> Event | None:
         line: with or without its newline; a record may hold newlines.
         number: of the line in its log, from 1.
     """
-    return read_record(unframe(line[:MAX_LINE_BYTES].rstrip(b"\r\n\0")), number)
+    line = line.lstrip(b"\0")[:MAX_LINE_BYTES]  # a machine that lost power leaves runs of zeros before the next line
+    return read_record(unframe(line.rstrip(b"\r\n\0")), number)
