@@ -19,7 +19,7 @@ from chaos_gpu.faults.rights import ENGINE, missing_rights
 from chaos_gpu.faults.run import Run
 from chaos_gpu.faults.settings import GuardArguments, Settings, new_run_id
 from chaos_gpu.faults.targets import Target, choose_gpu, choose_node, foreign_work, gpu_nodes
-from chaos_gpu.faults.xid import plan_xid
+from chaos_gpu.faults.xid import Aim, plan_xid
 
 
 def arm(
@@ -128,7 +128,8 @@ def _plans(
     if not wanted:
         return {}, []
     had = injections_per_gpu(recent_faults(api, datetime.now(UTC)))
-    chooser = _Chooser(api, settings, guard, watchers, had, len(wanted), settings.seed or run)
+    times = Counter(_wanted(settings, xid_arguments(each)) for each in wanted)
+    chooser = _Chooser(api, settings, guard, watchers, had, times, settings.seed or run)
     plans: dict[str, Plan] = {}
     for activity in wanted:
         plan = _plan_one(settings, guard, run, activity, chooser)
@@ -137,13 +138,17 @@ def _plans(
         plans[plan.fault] = plan
     check_blast_radius(plans.values(), guard, len(gpu_nodes(api, settings.selector)))
     check_repeats(plans.values(), had, guard)
-    return plans, chooser.detectors
+    return plans, chooser.detectors()
+
+
+def _wanted(settings: Settings, given: dict[str, Any]) -> tuple[str, str]:
+    return given["node"] or settings.node, given["gpu"] or settings.gpu
 
 
 def _plan_one(settings: Settings, guard: GuardArguments, run: str, activity: Activity, chooser: "_Chooser") -> Plan:
     given = xid_arguments(activity)
-    target, detectors, refuse = chooser.target(given["node"], given["gpu"])
-    return plan_xid(settings, guard, run, given["fault"], given["code"], given["form"], target, detectors, refuse)
+    aim = chooser.target(_wanted(settings, given))
+    return plan_xid(settings, guard, run, given["fault"], given["code"], given["form"], aim)
 
 
 class _Chooser:
@@ -156,23 +161,25 @@ class _Chooser:
         guard: GuardArguments,
         watchers: Watchers,
         had: Counter[GpuName],
-        repeats: int,
+        times: Counter[tuple[str, str]],
         seed: str,
     ) -> None:
         self._api, self._settings, self._guard, self._watchers = api, settings, guard, watchers
-        self._had, self._repeats, self._seed = had, repeats, seed
-        self._chosen: dict[tuple[str, str], tuple[Target, list[Detector], dict[str, str]]] = {}
-        self.detectors: list[Detector] = []
+        self._had, self._times, self._seed = had, times, seed
+        self._chosen: dict[tuple[str, str], Aim] = {}
 
-    def target(self, node: str, gpu: str) -> tuple[Target, list[Detector], dict[str, str]]:
+    def target(self, wanted: tuple[str, str]) -> Aim:
         """Return the target, the detectors that read its kernel log, and the GPUs there without budget."""
-        wanted = (node or self._settings.node, gpu or self._settings.gpu)
         if wanted not in self._chosen:
             self._chosen[wanted] = self._choose(*wanted)
-            self.detectors = self._chosen[wanted][1]
         return self._chosen[wanted]
 
-    def _choose(self, wanted_node: str, wanted_gpu: str) -> tuple[Target, list[Detector], dict[str, str]]:
+    def detectors(self) -> list[Detector]:
+        """Return the detectors on all targets together; none when one of the targets has none."""
+        groups = [aim.detectors for aim in self._chosen.values()]
+        return list({each.name: each for group in groups for each in group}.values()) if all(groups) else []
+
+    def _choose(self, wanted_node: str, wanted_gpu: str) -> Aim:
         busy: dict[str, str] = {}
         while True:
             node = choose_node(
@@ -188,10 +195,11 @@ class _Chooser:
                     remedy="choose another node, or label the pod chaos-gpu/target=allow if it may be disturbed",
                 )
             busy[name] = f"it runs {reason}"
-        spent = exhausted(uid, self._had, self._guard, self._repeats)
+        spent = exhausted(uid, self._had, self._guard, self._times[wanted_node, wanted_gpu])
         gpu = choose_gpu(node, wanted_gpu, spent, self._seed)
         refuse = {each["uuid"]: "it had its injections of the last 24 h" for each in spent if "uuid" in each}
-        return Target(node=name, node_uid=uid, gpu=gpu), detectors_on(self._api, self._watchers, name), refuse
+        target = Target(node=name, node_uid=uid, gpu=gpu)
+        return Aim(target, detectors_on(self._api, self._watchers, name), refuse)
 
     def _busy(self, node: str) -> str:
         if self._guard.allow_foreign_work:

@@ -1,5 +1,8 @@
 """Fault: a fake Xid record in a node's kernel log, where the platform's detectors look for real ones."""
 
+from typing import NamedTuple
+
+from chaos_gpu.cluster.client import JsonObject
 from chaos_gpu.criteria.xid.catalog import lookup
 from chaos_gpu.criteria.xid.record import PCI_PLACEHOLDER, Transport, as_written, compose
 from chaos_gpu.errors import Refused, UsageError
@@ -11,21 +14,28 @@ from chaos_gpu.faults.settings import GuardArguments, Settings
 from chaos_gpu.faults.targets import Target
 
 KIND, PAYLOAD = "xid", "kmsg"
+LANDING_S = 5
+"""How long the injector looks for its record, seconds."""
+
 DCGM_BLANKS_ALL = 119
 """DCGM's kernel log reader takes this code for a dead driver and blanks every field until its engine restarts."""
 
 
-def plan_xid(
-    settings: Settings,
-    guard: GuardArguments,
-    run: str,
-    fault: str,
-    code: int,
-    form: str,
-    target: Target,
-    detectors: list[Detector],
-    exhausted: dict[str, str],
-) -> Plan:
+class Aim(NamedTuple):
+    """Where an injection goes, and what is there.
+
+    Attributes:
+        target: the GPU whose address the record bears.
+        detectors: those that read the target node's kernel log; they decide the transport.
+        exhausted: GPU UUIDs that had their injections of the last 24 h, with the reason.
+    """
+
+    target: Target
+    detectors: list[Detector]
+    exhausted: dict[str, str]
+
+
+def plan_xid(settings: Settings, guard: GuardArguments, run: str, fault: str, code: int, form: str, aim: Aim) -> Plan:
     """Decide one Xid injection.
 
     Args:
@@ -35,55 +45,79 @@ def plan_xid(
         fault: its name, unique in the experiment.
         code: an Xid code of the catalogue.
         form: `plain` or `process`.
-        target: the GPU whose address the record bears.
-        detectors: those that read the target node's kernel log; they decide the transport.
-        exhausted: GPU UUIDs that had their injections of the last 24 h, with the reason.
+        aim: the target and what watches over it.
 
     Raises: UsageError for bad input, Refused for a code that needs to be allowed by name.
     """
+    check_name(fault)
+    transport = transport_for(aim.detectors)
+    check_code(fault, code, transport, guard)
+    marker = marker_of(run, fault)
+    record = compose(code, PCI_PLACEHOLDER, form=form, marker=marker)
+    scan = {"mode": "scan", "markers": [marker], "after_seq": 0}
+    return Plan(
+        fault=fault,
+        kind=KIND,
+        target=aim.target,
+        change=f"one kernel record Xid {code} ({lookup(code).mnemonic}), {form}, transport {transport}",
+        undo="none: a kernel record stays in the log; instead: the platform's reaction is seen through",
+        consequence=foreseen_by(aim.detectors, settings),
+        deadline_s=settings.deadline_s,
+        facts={"code": code, "form": form, "transport": str(transport), "marker": marker, "text": record.text},
+        pod=_injector(settings, run, fault, aim, as_written(record.text, transport).decode(), marker),
+        scan_pod=node_pod(
+            settings, f"{pod_name(run, fault)}-scan", aim.target.node, run_labels(run, "scan", fault), PAYLOAD, scan
+        ),
+    )
+
+
+def check_name(fault: str) -> None:
+    """Raise UsageError for a fault name that cannot be part of a pod's."""
     if not FAULT_NAME.fullmatch(fault):
         raise UsageError(
             f"fault name {fault!r} is not a DNS label of up to 20 characters",
             remedy="use lower-case letters, digits and dashes, as in xid-48",
         )
-    transport = transport_for(detectors)
+
+
+def check_code(fault: str, code: int, transport: Transport, guard: GuardArguments) -> None:
+    """Raise Refused for a code that does harm of its own and was not allowed by name."""
     if code == DCGM_BLANKS_ALL and code not in guard.allow_codes and transport is Transport.KMSG:
         raise Refused(
             f"{fault}: a raw Xid {code} makes DCGM blank all its fields until its engine restarts",
             remedy=f"if that may be, add `allow_codes: [{code}]` to the guard's arguments",
         )
-    marker = marker_of(run, fault)
-    record = compose(code, PCI_PLACEHOLDER, form=form, marker=marker)
+
+
+def foreseen_by(detectors: list[Detector], settings: Settings) -> Consequence:
+    """Say what the detectors of a node may do about a fault record."""
+    return Consequence(
+        conditions=tuple(dict.fromkeys(name for each in detectors for name in each.profile.conditions)),
+        attribution=tuple(dict.fromkeys(name for each in detectors for name in each.profile.attribution)),
+        reaction_s=settings.reaction_s,
+        uncordon_s=settings.uncordon_s,
+    )
+
+
+def pod_name(run: str, fault: str) -> str:
+    """Name a fault's injector pod."""
+    return f"chaos-gpu-{run}-{fault}"
+
+
+def _injector(settings: Settings, run: str, fault: str, aim: Aim, written: str, marker: str) -> JsonObject:
     spec = {
         "mode": "inject",
-        "gpu": target.gpu,
-        "record": as_written(record.text, transport).decode(),
+        "gpu": aim.target.gpu,
+        "record": written,
         "marker": marker,
-        "refuse": exhausted,
+        "refuse": aim.exhausted,
         "deadline_s": settings.deadline_s,
-        "landing_s": 5,
+        "landing_s": LANDING_S,
     }
-    name = f"chaos-gpu-{run}-{fault}"
-    injector = node_pod(settings, name, target.node, run_labels(run, "injector", fault), PAYLOAD, spec)
-    injector["spec"]["activeDeadlineSeconds"] = round(settings.deadline_s + settings.start_s + 30)
-    scan = {"mode": "scan", "markers": [marker], "after_seq": 0}
-    return Plan(
-        fault=fault,
-        kind=KIND,
-        target=target,
-        change=f"one kernel record Xid {code} ({lookup(code).mnemonic}), {form}, transport {transport}",
-        undo="none: a kernel record stays in the log; instead: the platform's reaction is seen through",
-        consequence=Consequence(
-            conditions=tuple(dict.fromkeys(name for each in detectors for name in each.profile.conditions)),
-            attribution=tuple(dict.fromkeys(name for each in detectors for name in each.profile.attribution)),
-            reaction_s=settings.reaction_s,
-            uncordon_s=settings.uncordon_s,
-        ),
-        deadline_s=settings.deadline_s,
-        facts={"code": code, "form": form, "transport": str(transport), "marker": marker, "text": record.text},
-        pod=injector,
-        scan_pod=node_pod(settings, f"{name}-scan", target.node, run_labels(run, "scan", fault), PAYLOAD, scan),
-    )
+    labels = run_labels(run, "injector", fault)
+    pod = node_pod(settings, pod_name(run, fault), aim.target.node, labels, PAYLOAD, spec)
+    pod["spec"]["activeDeadlineSeconds"] = round(settings.deadline_s + settings.start_s + 30)
+    return pod
 
 
 def transport_for(detectors: list[Detector]) -> Transport:
