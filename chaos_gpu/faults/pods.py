@@ -23,6 +23,8 @@ MOUNT = "/chaos-gpu"
 PROC_DRIVER = "/proc/driver"
 """Where the driver lists a node's GPUs, in `nvidia/gpus`; every kernel has the directory, with a driver or without."""
 LOG_RETRIES = 5
+SOMETHING_REMAINS = {"operator": "In", "values": [4]}
+"""Exit code of a reverter whose ledger names what it may not undo: another try would find the same."""
 SHARED_IMPORT = re.compile(r"^from chaos_gpu\.payloads\.(\w+) import .*\n", re.MULTILINE)
 
 
@@ -129,7 +131,12 @@ def reverter_job(settings: Settings, run: str, avoid: list[str], spec: Mapping[s
             "namespace": NAMESPACE,
             "labels": run_labels(run, "reverter"),
         },
-        "spec": {"backoffLimit": 6, "ttlSecondsAfterFinished": 5, "template": template},
+        "spec": {
+            "backoffLimit": 6,
+            "podFailurePolicy": {"rules": [{"action": "FailJob", "onExitCodes": SOMETHING_REMAINS}]},
+            "ttlSecondsAfterFinished": 5,
+            "template": template,
+        },
     }
 
 

@@ -4,6 +4,8 @@ Several labs at once; a lab that a kill left as it found it is used again. Exits
 """
 
 import argparse
+import contextlib
+import itertools
 import json
 import queue
 import random
@@ -12,8 +14,9 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
 if __name__ == "__main__":
     sys.path.append(str(Path(__file__).parents[2]))  # behind the installed wheel: the checkout holds only parts of it
@@ -21,54 +24,61 @@ if __name__ == "__main__":
 from tests.engine.kill_points import SUBJECTS, Outcome, Point, as_json, kill_at, open_site, points_of, record
 from tests.engine.site import Json, Nursery, Site
 
-Todo = queue.Queue[tuple[int, Point]]
-Seen = queue.Queue[Outcome | BaseException]
 MAY_STICK = {"detector-never-returns"}
 
 
 class Sweeper:
-    """Workers, each with a lab of its own, that share a list of points."""
+    """Workers, each with a lab of its own, that share a list of points. Leaving it ends them and their labs."""
 
     def __init__(self, root: Path, nursery: Nursery, experiment: Json, defect: str = "") -> None:
         self._root, self._nursery, self._experiment, self._defect = root, nursery, experiment, defect
-        self._labs = 0
-        self._lock = threading.Lock()
+        self._todo: queue.Queue[tuple[int, Point]] = queue.Queue()
+        self._workers: list[threading.Thread] = []
+        self._labs = itertools.count(1)
+        self.seen: queue.Queue[Outcome | BaseException] = queue.Queue()
+        """Outcomes as they come, and what went wrong in a worker."""
 
-    def open(self, stack: ExitStack) -> Site:
-        """Start a lab that ends with `stack`."""
-        with self._lock:
-            self._labs += 1
-            root = self._root / f"lab-{self._labs}"
-        return stack.enter_context(
-            open_site(root, self._nursery, *(["--defect", self._defect] if self._defect else []))
-        )
+    def record(self) -> list[Point]:
+        """Return the kill points of a run on a healthy lab."""
+        with open_site(self._root / "healthy", self._nursery) as site:
+            return points_of(record(site, self._experiment))
 
-    def sweep(self, points: Sequence[Point], jobs: int, seen: Seen) -> None:
-        """Kill a run at each point; outcomes come through `seen`, in no particular order."""
-        todo: Todo = queue.Queue()
+    def start(self, points: Sequence[Point], jobs: int) -> None:
+        """Kill a run at each point."""
         for number, point in enumerate(points):
-            todo.put((number, point))
-        workers = [threading.Thread(target=self._work, args=(todo, seen), daemon=True) for _ in range(jobs)]
-        for worker in workers:
+            self._todo.put((number, point))
+        self._workers = [threading.Thread(target=self._work) for _ in range(jobs)]
+        for worker in self._workers:
             worker.start()
 
-    def _work(self, todo: Todo, seen: Seen) -> None:
-        try:
-            while not todo.empty():
-                with ExitStack() as stack:
-                    self._use(self.open(stack), todo, seen)
-        except BaseException as failure:  # noqa: BLE001 - the main thread raises it
-            seen.put(failure)
+    def __enter__(self) -> Self:
+        return self
 
-    def _use(self, site: Site, todo: Todo, seen: Seen) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        with contextlib.suppress(queue.Empty):
+            while True:
+                self._todo.get_nowait()
+        for worker in self._workers:
+            worker.join()
+
+    def _work(self) -> None:
+        options = ["--defect", self._defect] if self._defect else []
+        try:
+            while not self._todo.empty():
+                with open_site(self._root / f"lab-{next(self._labs)}", self._nursery, *options) as site:
+                    self._use(site)
+        except BaseException as failure:  # noqa: BLE001 - the main thread raises it
+            self.seen.put(failure)
+
+    def _use(self, site: Site) -> None:
         """Work on one lab as long as it is clean."""
         while True:
             try:
-                number, point = todo.get_nowait()
+                number, point = self._todo.get_nowait()
             except queue.Empty:
                 return
             outcome = kill_at(site, self._experiment, point, f"kill-{number}", self._defect in MAY_STICK)
-            seen.put(outcome)
+            self.seen.put(outcome)
             if outcome.verdict != "as before":
                 return
 
@@ -83,17 +93,14 @@ def sweep(
     among: Callable[[Point], bool] = lambda _: True,
 ) -> list[Outcome]:
     """Record a run of the subject, kill one at each of its points (or at a sample of them), and tell each outcome."""
-    experiment, outcomes = SUBJECTS[subject](), []
-    with Nursery() as nursery:
-        sweeper = Sweeper(root, nursery, experiment, defect)
-        with ExitStack() as stack:
-            points = [point for point in points_of(record(sweeper.open(stack), experiment)) if among(point)]
+    outcomes: list[Outcome] = []
+    with Nursery() as nursery, Sweeper(root, nursery, SUBJECTS[subject](), defect) as sweeper:
+        points = list(filter(among, sweeper.record()))
         if sample:
             points = random.Random(seed).sample(points, min(sample, len(points)))
-        seen: Seen = queue.Queue()
-        sweeper.sweep(points, jobs, seen)
+        sweeper.start(points, jobs)
         for number in range(1, len(points) + 1):
-            outcome = seen.get(timeout=600)
+            outcome = sweeper.seen.get(timeout=600)
             if isinstance(outcome, BaseException):
                 raise outcome
             outcomes.append(outcome)

@@ -173,6 +173,19 @@ def test_job_gives_up_after_its_backoff_limit(lab, ns):
     assert failed["status"]["failed"] == len(pods_of(lab, ns)) == 2
 
 
+def test_job_gives_up_at_once_on_an_exit_code_of_its_policy(lab, ns):
+    rule = {"action": "FailJob", "onExitCodes": {"operator": "In", "values": [4]}}
+    failed = lab.wait(job(lab, ns, "exit 4", podFailurePolicy={"rules": [rule]}), "job", ended("Failed"))
+    assert condition(failed, "Failed")["reason"] == "PodFailurePolicy"
+    assert failed["status"]["failed"] == len(pods_of(lab, ns)) == 1
+
+
+def test_job_tries_again_on_an_exit_code_that_its_policy_does_not_name(lab, ns):
+    rule = {"action": "FailJob", "onExitCodes": {"operator": "In", "values": [4]}}
+    jobs = job(lab, ns, "exit 1", podFailurePolicy={"rules": [rule]}, backoffLimit=1)
+    assert condition(lab.wait(jobs, "job", ended("Failed")), "Failed")["reason"] == "BackoffLimitExceeded"
+
+
 def test_job_runs_several(lab, ns):
     done = lab.wait(job(lab, ns, "exit 0", completions=3, parallelism=2), "job", ended("Complete"))
     assert done["status"]["succeeded"] == len(pods_of(lab, ns)) == 3

@@ -1,8 +1,8 @@
 """The Job controller: `completions` successes with at most `parallelism` pods at a time.
 
 Failed pods are tried again after 0.2 s doubling to 5 s (10 s to 6 min in the real one), lost ones at once. Not
-modelled: indexed jobs, pod failure and success policies, the tracking finalizer (a finished pod that is deleted
-counts again), managedBy. Source: Kubernetes, pkg/controller/job.
+modelled: indexed jobs, success policies, pod failure policies but for FailJob on exit codes, the tracking finalizer (a
+finished pod that is deleted counts again), managedBy. Source: Kubernetes, pkg/controller/job.
 """
 
 from chaos_gpu.lab.client import Api, Informer, Key, key_of
@@ -81,6 +81,8 @@ class JobController:
             return await self._finish(job, active, started, counts, "Complete", "CompletionsReached")
         if deadline is not None and seconds_since(started) >= deadline:
             return await self._finish(job, active, started, counts, "Failed", "DeadlineExceeded")
+        if any(_fails_job(spec.get("podFailurePolicy") or {}, pod) for pod in pods):
+            return await self._finish(job, active, started, counts, "Failed", "PodFailurePolicy")
         retries = failed + sum(_restarts(pod) for pod in active if spec["template"]["spec"]["restartPolicy"] != "Never")
         if retries > spec.get("backoffLimit", 6):
             return await self._finish(job, active, started, counts, "Failed", "BackoffLimitExceeded")
@@ -160,6 +162,14 @@ def _has_failed(pod: Json) -> bool:
     return _phase(pod) == "Failed"
 
 
+def _fails_job(policy: Json, pod: Json) -> bool:
+    """Whether a pod ended with an exit code after which its job is not to be tried again."""
+    statuses = pod.get("status", {}).get("containerStatuses") or [] if _has_failed(pod) else []
+    codes = {(status.get("state") or {}).get("terminated", {}).get("exitCode", 0) for status in statuses} - {0}
+    rules = [rule["onExitCodes"] for rule in policy.get("rules") or [] if rule["action"] == "FailJob"]
+    return any((code in rule["values"]) == (rule["operator"] == "In") for rule in rules for code in codes)
+
+
 def _restarts(pod: Json) -> int:
     statuses = pod.get("status", {}).get("containerStatuses") or []
     return sum(int(status.get("restartCount", 0)) for status in statuses)
@@ -195,6 +205,7 @@ def _condition(kind: str, reason: str, now: str) -> Json:
 _MESSAGES = {
     "CompletionsReached": "Reached expected number of succeeded pods",
     "BackoffLimitExceeded": "Job has reached the specified backoff limit",
+    "PodFailurePolicy": "Container of a pod failed with an exit code matching FailJob rule",
     "DeadlineExceeded": "Job was active longer than specified deadline",
     "JobSuspended": "Job suspended",
     "JobResumed": "Job resumed",
