@@ -29,7 +29,8 @@ DENIED_TO_REVERTER = (
     ("delete", "namespace", OURS),
     ("create", "serviceaccount", "mine", f"--namespace={OURS}"),
     ("create", "clusterrolebinding", "mine", "--clusterrole=cluster-admin", "--user=mine"),
-    ("create", "configmap", "mine", f"--namespace={OURS}"),
+    ("create", "configmap", "mine", "--namespace=default"),
+    ("create", "secret", "generic", "mine", f"--namespace={OURS}"),
     ("delete", "daemonset", "gpu-health-agent", "--namespace=gpu-health"),
 )
 
@@ -45,7 +46,7 @@ def reverter(installed: Site, tmp_path_factory: pytest.TempPathFactory) -> Kubec
 def test_the_reverter_is_refused_what_it_does_not_need(reverter: Kubectl, arguments: tuple[str, ...]) -> None:
     done = reverter.try_run(*arguments)
     assert done.returncode != 0
-    assert "Forbidden" in done.stderr, done.stderr
+    assert "forbidden" in done.stderr.lower(), done.stderr
 
 
 @pytest.mark.parametrize(("account", "rights"), [("chaos-gpu-reverter", REVERTER_RIGHTS), ("chaos-gpu-runner", ENGINE)])
@@ -60,7 +61,7 @@ def test_an_account_may_exactly_what_is_declared(
         "kind": "SelfSubjectRulesReview",
         "spec": {"namespace": namespace},
     }
-    answer = json.loads(kubectl.run("create", "--filename=-", "--output=json", text=json.dumps(review)))
+    answer = json.loads(kubectl.run("create", "--validate=false", "--filename=-", "--output=json", text=json.dumps(review)))
     declared = granted({"verbs": right.verbs, "apiGroups": [right.group], "resources": [right.resource]}
                        for right in rights if namespace == OURS or not right.namespaced)  # fmt: skip
     given = granted(rule for rule in answer["status"]["resourceRules"])
