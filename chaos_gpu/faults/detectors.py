@@ -9,7 +9,6 @@ Source of the known ones: NVSentinel, gpud, node-problem-detector (AKS), EKS nod
 
 import json
 from collections.abc import Iterable
-from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -129,7 +128,7 @@ def detectors_on(api: Api, watchers: Watchers, node: str) -> list[Detector]:
 def _detector(daemonset: JsonObject) -> Detector | None:
     meta = daemonset["metadata"]
     declared = (meta.get("labels") or {}).get(DETECTOR)
-    profile = _declared(meta, declared) if declared else _known(KNOWN_DETECTORS, meta["name"])
+    profile = _declared(meta, declared) if declared else _known_detector(meta["name"])
     if profile is None:
         return None
     pod_labels = (daemonset["spec"].get("selector") or {}).get("matchLabels") or {}
@@ -142,18 +141,28 @@ def _declared(meta: JsonObject, name: str) -> Profile:
         return Profile.model_validate(json.loads(text))
     except (ValidationError, ValueError) as failure:
         why = problems(failure) if isinstance(failure, ValidationError) else "not JSON"
-        raise UsageError(f"detector {name}: its {DETECTOR_PROFILE} annotation cannot be read: {why}") from failure
+        raise UsageError(
+            f"detector {name}: its {DETECTOR_PROFILE} annotation cannot be read: {why}",
+            remedy="mend it on the DaemonSet, or remove the label chaos-gpu/detector",
+        ) from failure
 
 
 def _remediator(workload: JsonObject) -> Remediator | None:
     meta = workload["metadata"]
     declared = (meta.get("labels") or {}).get(REMEDIATOR)
-    actions = tuple(declared.split(".")) if declared else _known(KNOWN_REMEDIATORS, meta["name"])
+    actions = tuple(declared.split(".")) if declared else _known_remediator(meta["name"])
     return Remediator(name=f"{meta['namespace']}/{meta['name']}", actions=actions) if actions else None
 
 
-def _known(table: dict[str, Any], name: str) -> Any:
-    return next((value for part, value in table.items() if part in name), None)
+def _known_detector(name: str) -> Profile | None:
+    """Find it by whole words: `gpudirect-…` is no `gpud`, and what is no detector must not be waited for."""
+    words = f"-{name}-"
+    return next((profile for part, profile in KNOWN_DETECTORS.items() if f"-{part}-" in words), None)
+
+
+def _known_remediator(name: str) -> tuple[str, ...]:
+    """Find it by any part of its name: one too many asks for a word of the experiment, one too few costs a node."""
+    return next((actions for part, actions in KNOWN_REMEDIATORS.items() if part in name), ())
 
 
 def _is_ready_pod_of(detector: Detector, pod: JsonObject) -> bool:
