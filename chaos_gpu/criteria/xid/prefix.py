@@ -73,8 +73,8 @@ def unframe(line: bytes) -> Framed:
         except MalformedRecord:
             pass  # `1748319536.089671 host kernel: …; …` begins with a digit too
         else:
-            bracket = _INJECTED_STAMP.match(record.text)
-            text = record.text[bracket.end() :] if bracket else record.text
+            fake = _INJECTED_STAMP.match(record.text)
+            text = record.text[fake.end() :] if fake else record.text
             return Framed(text, "", record.from_kernel, record.seq, record.usec)
     text = line.decode("utf-8", errors="replace")
     if "\x1b" in text:
@@ -82,8 +82,8 @@ def unframe(line: bytes) -> Framed:
     match = _PREFIX.match(text)
     if match is None:  # cannot be: every part of the pattern is optional
         return Framed(_unescape(text))
-    priority, facility, rfc5424, stamp, busybox, bracket = match.groups()
-    stamp = stamp or bracket or rfc5424
+    priority, facility, rfc5424, plain, busybox, bracket = match.groups()
+    stamp = plain or bracket or rfc5424
     return Framed(
         _unescape(text[match.end() :]),
         stamp.strip("[]- ") if stamp else "",
