@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pydantic import BaseModel, ConfigDict
 
 from chaos_gpu.cluster.client import Api, JsonObject
+from chaos_gpu.criteria.pci import normal_pci
 from chaos_gpu.errors import NotFound, TargetError, UsageError
 from chaos_gpu.faults.names import PROTECTED, RUN, TARGET
 from chaos_gpu.payloads import reactions
@@ -17,7 +18,6 @@ OPT_OUTS = {
     "nvsentinel.dgxc.nvidia.com/managed": "false",
 }
 CONTROL_PLANE = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
-PCI = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}")
 NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 UUID = re.compile(r"GPU-[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
@@ -51,14 +51,15 @@ def gpu_selector(text: str) -> dict[str, str]:
     name = text.strip()
     if not name:
         return {}
-    if name.isdecimal() and len(name) <= 3:
+    if name.isascii() and name.isdecimal() and len(name) <= 3:
         return {"index": str(int(name))}
     if UUID.fullmatch(name):
         return {"uuid": name}
-    address = re.sub(r"^0{4}(?=[0-9a-f]{4}:)", "", name.lower()).rsplit(".", 1)[0]
-    if PCI.fullmatch(address):
-        return {"pci": address}
-    raise UsageError(f"{text!r} names no GPU", remedy="give an index (0), a UUID (GPU-…) or a PCI address (0000:3b:00)")
+    try:
+        return {"pci": normal_pci(name)}
+    except UsageError as failure:
+        remedy = "give an index (0), a UUID (GPU-…) or a PCI address (0000:3b:00)"
+        raise UsageError(f"{text!r} names no GPU", remedy) from failure
 
 
 def gpu_count(node: JsonObject) -> int:
