@@ -314,8 +314,17 @@ def ledger(site: Site, run: str, state: str, data: dict[str, str], age_h: float 
     site.lab.request("POST", "api/v1/namespaces/chaos-gpu/configmaps", body)
 
 
-@pytest.mark.parametrize("record", ["{half", "3", '"text"', "[]", "null", ""])
-@pytest.mark.parametrize("state", ["open", "closed", "stuck", "unheard-of"])
+@pytest.mark.parametrize(
+    ("state", "record"),
+    [
+        ("open", "{half"),
+        ("closed", "3"),
+        ("closed", "{half"),
+        ("stuck", '"text"'),
+        ("unheard-of", "[]"),
+        ("closed", ""),
+    ],
+)
 def test_a_ledger_that_is_no_ledger(site: Site, state: str, record: str) -> None:
     ledger(site, "odd", state, {"fault.x": record, "run": record, "recovery": record, "consequence.x": record})
     with unchanged(site):
