@@ -112,14 +112,16 @@ class Scene:
     def of(cls, landed: Landed, timeline: Timeline) -> "Scene":
         """Sort the states. What was seen before the record can have been written is no reaction to it."""
         start_s = landed.at_s - landed.error_s
-        target = [state for state in timeline.states if (state.node, state.uid) == (landed.node, landed.node_uid)]
-        names = {state.node for state in timeline.states} - {landed.node}
+        of_node: dict[str, list[NodeState]] = {}
+        for state in timeline.states:
+            of_node.setdefault(state.node, []).append(state)
+        target = [state for state in of_node.pop(landed.node, []) if state.uid == landed.node_uid]
         return cls(
             landed=landed,
             timeline=timeline,
             before=next((state for state in reversed(target) if state.at_s < start_s), None),
             after=tuple(state for state in target if state.at_s >= start_s),
-            others={name: tuple(s for s in timeline.states if s.node == name) for name in sorted(names)},
+            others={name: tuple(of_node[name]) for name in sorted(of_node)},
         )
 
     @property
