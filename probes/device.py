@@ -6,7 +6,7 @@ from typing import Any, Dict, List
 from chaos_gpu.criteria import device
 from chaos_gpu.criteria.timeline import Landed, Timeline
 from chaos_gpu.criteria.xid.policy import Action, expected_action
-from chaos_gpu.faults.observe import events_naming, landed_of, timeline, wait_for_condition, wait_for_node
+from chaos_gpu.faults.observe import events_naming, landed_of, timeline, wait_for_condition, wait_for_cordon
 from chaos_gpu.faults.run import Run, armed_run
 from chaos_gpu.verdict import Judgement, Outcome, Verdict, inconclusive
 
@@ -48,7 +48,7 @@ def time_to_cordon(configuration: Dict[str, Any], fault: str) -> Dict[str, Any]:
     """
     run = armed_run(configuration)
     landed, settings = landed_of(run, fault), run.settings
-    cordoned_s = wait_for_node(run, landed, cordoned=True, until_s=landed.at_s + 2 * settings.cordon_s)
+    cordoned_s = wait_for_cordon(run, landed, until_s=landed.at_s + 2 * settings.cordon_s)
     if cordoned_s is not None:
         _watch_hold(run, cordoned_s + settings.hold_s + run.watch_delay_s)
     seen = timeline(run)
@@ -76,9 +76,9 @@ def node_kept(configuration: Dict[str, Any], fault: str) -> Dict[str, Any]:
     """
     run = armed_run(configuration)
     landed, window_s = landed_of(run, fault), run.settings.cordon_s
-    wait_for_node(run, landed, cordoned=True, until_s=landed.at_s + window_s + run.watch_delay_s + landed.error_s)
+    wait_for_cordon(run, landed, until_s=landed.at_s + window_s + run.watch_delay_s + landed.error_s)
     seen = timeline(run)
-    judgement = _with_positive_control(run, landed, _policy_action(landed, seen, window_s))
+    judgement = _with_positive_control(run, fault, landed, _policy_action(landed, seen, window_s))
     return run.publish([run.record("DEV-06", judgement)])
 
 
@@ -86,10 +86,10 @@ def _policy_action(landed: Landed, seen: Timeline, window_s: float) -> Judgement
     return device.judge_policy_action(landed, seen, expected_action(landed.code).action, window_s)
 
 
-def _with_positive_control(run: Run, landed: Landed, judgement: Judgement) -> Judgement:
+def _with_positive_control(run: Run, fault: str, landed: Landed, judgement: Judgement) -> Judgement:
     if judgement.outcome is not Outcome.PASS or expected_action(landed.code).action is not Action.NONE:
         return judgement
-    signs = events_naming(run, landed)
+    signs = events_naming(run, fault)
     if not signs:
         return inconclusive(
             f"Xid {landed.code} on {landed.node}: the node was left alone, but nothing shows that a detector saw it",

@@ -1,6 +1,6 @@
 """How a run ended that left no journal: its runner was killed, so the cluster has to say."""
 
-import os
+from typing import Any
 
 from chaos_gpu.cluster.client import connect
 from chaos_gpu.errors import ChaosGpuError
@@ -11,15 +11,10 @@ from chaos_gpu.faults.settings import Settings
 INCONCLUSIVE, NOT_RECOVERED = 2, 3
 
 
-def outcome_without_journal(run_id: str) -> tuple[int, str]:
+def outcome_without_journal(run_id: str, configuration: dict[str, Any]) -> tuple[int, str]:
     """Wait for the run's ledger to close. Returns exit code and reason: 3 when something remains, else 2."""
-    windows = {
-        key: os.environ[variable]
-        for key in Settings.model_fields
-        if (variable := f"CHAOS_GPU_{key.upper()}") in os.environ
-    }
     try:
-        settings = Settings.read(windows)
+        settings = Settings.read(configuration)
         entry = await_closed(connect(settings.context), run_id, settings)
     except ChaosGpuError as failure:
         return NOT_RECOVERED, f"no journal, and whether run {run_id} is undone is not known: {failure.reason}"

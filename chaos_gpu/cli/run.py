@@ -1,12 +1,12 @@
 """`chaos-gpu run`: the real `chaos run` for each experiment, with everything about it kept in one directory."""
 
 import os
-import secrets
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -16,6 +16,7 @@ from chaos_gpu.cli.options import json_option, print_json
 from chaos_gpu.cli.progress import progress
 from chaos_gpu.cli.report import write
 from chaos_gpu.errors import UsageError
+from chaos_gpu.faults.settings import new_run_id
 from chaos_gpu.report.fold import Ending, Reason, Result, ending_of, worst_exit_code
 from chaos_gpu.report.html import as_html
 from chaos_gpu.report.journal import JOURNAL, fold_file
@@ -35,6 +36,7 @@ class Job:
     source: Path
     directory: Path
     run_id: str
+    configuration: dict[str, Any]
 
 
 @click.command()
@@ -67,11 +69,11 @@ def run(
     return exit_code
 
 
-def outcome_without_journal(run_id: str) -> tuple[int, str]:
+def outcome_without_journal(run_id: str, configuration: dict[str, Any]) -> tuple[int, str]:
     """Ask the cluster how a run ended whose runner left no word: exit code (2, or 3 if something remains), and why."""
     from chaos_gpu.cli import aftermath
 
-    return aftermath.outcome_without_journal(run_id)
+    return aftermath.outcome_without_journal(run_id, configuration)
 
 
 def _plan(experiments: Sequence[str], run_dir: Path | None, variables: Sequence[str]) -> list[Job]:
@@ -85,12 +87,12 @@ def _plan(experiments: Sequence[str], run_dir: Path | None, variables: Sequence[
     for given in experiments:
         source = resolve(given)
         try:
-            validate(load_experiment(given), variables)
+            configuration = validate(load_experiment(given), variables)
         except UsageError as error:
             raise UsageError(f"{given}: {error.reason}", error.remedy) from error
         name = name_of(source)
         directory = _directory(name, run_dir, alone=len(experiments) == 1, taken={job.directory for job in jobs})
-        jobs.append(Job(name, source.absolute(), directory, os.environ.get(RUN_ID) or _new_run_id()))
+        jobs.append(Job(name, source.absolute(), directory, os.environ.get(RUN_ID) or new_run_id(), configuration))
     return jobs
 
 
@@ -106,10 +108,6 @@ def _directory(name: str, run_dir: Path | None, *, alone: bool, taken: set[Path]
     if run_dir is not None and alone and chosen != base:
         raise UsageError(f"{base} holds a run already", remedy="give another --run-dir")
     return chosen
-
-
-def _new_run_id() -> str:
-    return f"{time.strftime('%m%d-%H%M%S', time.gmtime())}-{secrets.token_hex(3)}"
 
 
 def _run(job: Job, variables: Sequence[str], relay: Relay, *, quiet: bool) -> Result:
@@ -151,7 +149,7 @@ def _outcome(job: Job, journal: Path, exit_code: int) -> Result:
     said = fold_file(journal) if journal.is_file() else None
     if said is not None and said.record is not None:
         return said
-    code, why = outcome_without_journal(job.run_id)
+    code, why = outcome_without_journal(job.run_id, job.configuration)
     how = f"chaos ended with exit code {exit_code}" if exit_code >= 0 else f"chaos was killed by signal {-exit_code}"
     reasons = (Reason(reason=why, remedy=f"see {job.directory / CONSOLE}"), Reason(reason=how))
     if said is None:

@@ -3,12 +3,12 @@
 import click
 
 from chaos_gpu.cli.options import context_option, json_option, print_json
-from chaos_gpu.cluster.client import connect
-from chaos_gpu.errors import UsageError
+from chaos_gpu.cluster.client import Api, connect
+from chaos_gpu.errors import ApiError, ApiUnavailable, ChaosGpuError, NotRecovered, Refused, UsageError
 from chaos_gpu.faults import aftermath
 from chaos_gpu.faults.ledger import CLOSED, OPEN, STUCK, Entry, ledger_of, ledgers
 
-NOT_RECOVERED = 3
+NOT_RECOVERED, REFUSED = 3, 4
 DAY_H = 24
 
 
@@ -62,7 +62,7 @@ def recover(ctx: click.Context, run: str, context: str, as_json: bool) -> None:
     """Replay a run's ledger: undo what is left, settle, close. Without RUN: every run that is not closed."""
     api = connect(context)
     chosen = [run] if run else [entry.run for entry in ledgers(api) if entry.state != CLOSED]
-    entries = [aftermath.recover(api, each) for each in chosen]
+    entries, failures = _recover_each(api, chosen)
     if as_json:
         print_json([_facts(entry) for entry in entries])
     for entry in [] if as_json else entries:
@@ -73,8 +73,23 @@ def recover(ctx: click.Context, run: str, context: str, as_json: bool) -> None:
         click.echo(_line(entry))
     if not entries and not as_json:
         click.echo("nothing to recover")
-    if any(entry.state != CLOSED for entry in entries):
+    for failure in failures:
+        click.echo(f"{failure}", err=True)
+    if any(entry.state != CLOSED for entry in entries) or any(isinstance(each, NotRecovered) for each in failures):
         ctx.exit(NOT_RECOVERED)
+    if failures:
+        ctx.exit(REFUSED)
+
+
+def _recover_each(api: Api, runs: list[str]) -> tuple[list[Entry], list[ChaosGpuError]]:
+    """Recover one run after the other; one that is refused or fails keeps no other from it."""
+    entries, failures = [], []
+    for run in runs:
+        try:
+            entries.append(aftermath.recover(api, run))
+        except (Refused, NotRecovered, ApiError, ApiUnavailable) as failure:
+            failures.append(failure)
+    return entries, failures
 
 
 @click.group()

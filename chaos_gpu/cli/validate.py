@@ -21,12 +21,14 @@ _OURS = "chaos_gpu."
 _INJECTED = ("configuration", "secrets")
 
 
-def validate(experiment: dict[str, Any], variables: Sequence[str] = ()) -> None:
+def validate(experiment: dict[str, Any], variables: Sequence[str] = ()) -> dict[str, Any]:
     """Check an experiment as `chaos validate` does, and then what that does not: guard, `${…}`, types of arguments.
 
     Args:
         experiment: as loaded from its file.
         variables: `key=value` or `key:type=value`, as given to `--var`.
+
+    Returns: its configuration, resolved.
 
     Raises:
         UsageError: something is wrong; the message says where, the remedy what to do.
@@ -44,6 +46,7 @@ def validate(experiment: dict[str, Any], variables: Sequence[str] = ()) -> None:
     for name, provider in _providers(experiment):
         if str(provider.get("module", "")).startswith(_OURS):
             _check_types(name, provider, substitute(provider.get("arguments") or {}, configuration, secrets))
+    return dict(configuration)
 
 
 def _check_shape(experiment: Mapping[str, Any]) -> None:

@@ -4,10 +4,10 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from chaos_gpu.cluster.client import Api, JsonObject
+from chaos_gpu.cluster.client import PAGE, Api, JsonObject
 from chaos_gpu.errors import ApiError, ApiUnavailable, Gone
 
 logger = logging.getLogger("chaostoolkit.gpu")
@@ -32,16 +32,20 @@ class Recorder:
     """Records every change of a list of objects from `start` to `stop`, in a daemon thread of its own.
 
     Attributes:
+        keep: takes of an object what is worth keeping; thousands of whole ones would fill the memory.
         changes: the objects as first listed, then each change in order of arrival.
     """
 
     api: Api
     path: str
     labels: str
+    keep: Callable[[JsonObject], JsonObject] = lambda whole: whole
     changes: list[Change] = field(default_factory=list)
     _gaps: list[tuple[float, float]] = field(default_factory=list)
     _lost_at: float | None = None
     _version: str = ""
+    _confirmed_at: float = field(default_factory=time.monotonic)
+    _seen: set[tuple[str, str]] = field(default_factory=set)
     _arrived: threading.Condition = field(default_factory=threading.Condition)
     _stopped: threading.Event = field(default_factory=threading.Event)
 
@@ -74,20 +78,47 @@ class Recorder:
                 self._arrived.wait(min(left, step_s))
             return True
 
+    def confirm(self, limit_s: float) -> bool:
+        """See that the watch shows what the server has: each object's newest version arrives within `limit_s`.
+
+        A stream may be silent because nothing happens, or because it is dead. Where it does not catch up, all since
+        the last confirmation is a gap.
+        """
+        asked_at = time.monotonic()
+        listed = {_stamp(found) for found in self.api.items(self.path, labels=self.labels)}
+        seen = self.wait_for(lambda _: listed <= self._seen, asked_at + limit_s)
+        if not seen:
+            self._gaps.append((self._confirmed_at, time.monotonic()))
+        self._confirmed_at = asked_at
+        return seen
+
     def _list(self) -> None:
-        page = self.api.get(self.path, {"labelSelector": self.labels})
-        for found in page.get("items") or ():
-            self._add(Change(time.monotonic(), found))
+        query: dict[str, Any] = {"labelSelector": self.labels, "limit": PAGE}
+        while True:
+            page = self.api.get(self.path, query)
+            for found in page.get("items") or ():
+                self._add(Change(time.monotonic(), found))
+            token = page["metadata"].get("continue")
+            if not token:
+                break
+            query["continue"] = token
         self._version = str(page["metadata"]["resourceVersion"])
 
     def _add(self, change: Change) -> None:
         with self._arrived:
-            self.changes.append(change)
+            self._seen.add(_stamp(change.object))
+            self.changes.append(replace(change, object=self.keep(change.object)))
             self._arrived.notify_all()
 
     def _follow(self) -> None:
         """Watch on from the last version seen: nothing is missed over a broken watch, only late; a gap all the same."""
         self._lost()
+        try:
+            self._follow_on()
+        finally:  # whatever ends this thread ends the watch
+            self._lost()
+
+    def _follow_on(self) -> None:
         while not self._stopped.is_set():
             try:
                 if not self._version:
@@ -118,6 +149,10 @@ class Recorder:
         lost_at, now, self._lost_at = self._lost_at, time.monotonic(), None
         if lost_at is not None and now - lost_at > HANDOVER_S:
             self._gaps.append((lost_at, now))
+
+
+def _stamp(found: JsonObject) -> tuple[str, str]:
+    return str(found["metadata"]["uid"]), str(found["metadata"]["resourceVersion"])
 
 
 def watch_query(version: str, labels: str = "", fields: str = "", seconds: float = WATCH_S) -> dict[str, Any]:

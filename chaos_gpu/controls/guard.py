@@ -100,6 +100,8 @@ def before_activity_control(context: dict[str, Any], **arguments: Any) -> None:
         return
     if _guard.signals.seen:
         raise InterruptExecution(f"stopped by {_guard.signals.seen}")
+    if current() is None:  # the guard broke down: Chaos Toolkit only notes that, and would go on
+        raise InterruptExecution("refused: the guard did not arm the run, see the log")
     _guard.signals.interruptible = True
 
 
@@ -130,6 +132,7 @@ def after_experiment_control(context: dict[str, Any], state: dict[str, Any], **a
     run = current()
     try:
         if run:
+            run.open = [f"the run did not get to closing: chaos-gpu recover {run.id}"] if run.engaged else []
             recovery.close(run)
     finally:  # whatever happened: a journal without our word would read as if nothing had begun
         state[JOURNAL_KEY] = entry(run, _guard.refused, _guard.signals.seen)

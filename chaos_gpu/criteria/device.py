@@ -62,7 +62,7 @@ def judge_detection(landed: Landed, timeline: Timeline, profile_conditions: Sequ
     if not scene.clocks_known or scene.before is None:
         return _cannot_say(scene, evidence)
     for state in scene.after:
-        name, by = _condition_naming(state, landed, profile_conditions)
+        name, by = condition_naming(state, landed, profile_conditions)
         if by:
             told = evidence | {"named_by": by, "condition": name, "told": _told(state, name)[:TOLD_CHARS]}
             return _timed(scene, state.at_s, limit_s, f"{what}: condition {name}", told)
@@ -255,7 +255,7 @@ def _unhealthy(state: NodeState, conditions: Sequence[str]) -> list[str]:
     return [name for name, _, bad in split if state.conditions.get(name, ("",))[0] == (bad or "True")]
 
 
-def _condition_naming(state: NodeState, landed: Landed, conditions: Sequence[str]) -> tuple[str, str]:
+def condition_naming(state: NodeState, landed: Landed, conditions: Sequence[str]) -> tuple[str, str]:
     """Return the first unhealthy condition that names the record itself or through the attribution, and by what."""
     for name in _unhealthy(state, conditions):
         for text in (_told(state, name), state.attribution):
@@ -285,7 +285,7 @@ def _wrong_node(scene: Scene) -> str:
 def _misplaced(scene: Scene, conditions: Sequence[str]) -> str:
     """Return another node whose condition names our record, or ""."""
     states = (state for other in scene.others.values() for state in other)
-    return next((state.node for state in states if _condition_naming(state, scene.landed, conditions)[1]), "")
+    return next((state.node for state in states if condition_naming(state, scene.landed, conditions)[1]), "")
 
 
 def _repetitions(every_s: Sequence[float]) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 import time
 
 from chaos_gpu.cluster.client import MERGE_PATCH, Api
-from chaos_gpu.errors import NotFound, Refused
+from chaos_gpu.errors import ApiUnavailable, NotFound, NotRecovered, Refused
 from chaos_gpu.faults.ledger import CLOSED, OPEN, STUCK, Entry, caller, ledger_of, ledgers, utc
 from chaos_gpu.faults.names import LEASE, NAMESPACE, leases_path, ledgers_path
 from chaos_gpu.faults.settings import Settings
@@ -11,11 +11,19 @@ from chaos_gpu.payloads import undo
 
 
 def await_closed(api: Api, run: str, settings: Settings) -> Entry | None:
-    """Wait until a run's ledger is closed or stuck, as long as its reverter may take; None when it has no ledger."""
+    """Wait until a run's ledger is closed or stuck, as long as its reverter may take; None when it has no ledger.
+
+    Raises: ApiUnavailable when the API server did not answer up to the end.
+    """
     limit_s = settings.lease_s + settings.reaction_s + settings.uncordon_s + settings.settle_s
     end = time.monotonic() + limit_s
     while True:
-        entry = ledger_of(api, run)
+        try:
+            entry = ledger_of(api, run)
+        except ApiUnavailable:
+            if time.monotonic() >= end:
+                raise
+            continue  # each try takes its own time
         if entry is None or entry.state in (CLOSED, STUCK) or time.monotonic() >= end:
             return entry
         time.sleep(0.5)
@@ -31,7 +39,10 @@ def abort(api: Api, run: str) -> None:
 
 
 def recover(api: Api, run: str) -> Entry:
-    """Replay a run's ledger: undo, settle, close. Raises Refused without a ledger or while the run is alive."""
+    """Replay a run's ledger: undo, settle, close.
+
+    Raises: Refused without a ledger or while the run is alive, NotRecovered when the API server gave up on us.
+    """
     entry = ledger_of(api, run)
     if entry is None:
         raise Refused(f"run {run} has no ledger", remedy="chaos-gpu status lists the runs")
@@ -40,7 +51,12 @@ def recover(api: Api, run: str) -> Entry:
     if is_alive(api, run):
         raise Refused(f"run {run} is alive: its runner undoes it", remedy=f"chaos-gpu abort {run}")
     fence(api, run)
-    undo.recover(caller(api), NAMESPACE, run, "recover")
+    try:
+        undo.recover(caller(api), NAMESPACE, run, "recover")
+    except OSError as failure:
+        raise NotRecovered(
+            f"run {run}: {failure}", remedy=f"chaos-gpu recover {run}, once the API answers"
+        ) from failure
     return ledger_of(api, run) or entry
 
 

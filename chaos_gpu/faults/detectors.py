@@ -119,10 +119,24 @@ def find_watchers(api: Api) -> Watchers:
     return Watchers(detectors=tuple(detectors), remediators=tuple(remediators + acting))
 
 
-def detectors_on(api: Api, watchers: Watchers, node: str) -> list[Detector]:
-    """Return the detectors that read the kernel log of this node: those with a Ready pod on it."""
-    pods = list(api.items("/api/v1/pods", fields=f"spec.nodeName={node}"))
-    return [detector for detector in watchers.readers() if any(_is_ready_pod_of(detector, pod) for pod in pods)]
+def detectors_by_node(api: Api, watchers: Watchers, node: str = "") -> dict[str, list[Detector]]:
+    """Return, by node, the detectors that read its kernel log: those with a Ready pod there. One list a detector.
+
+    Args:
+        api: the connection.
+        watchers: what was found on the cluster.
+        node: ask about this node alone.
+    """
+    found: dict[str, list[Detector]] = {}
+    for detector in watchers.readers():
+        if not detector.pod_labels:
+            continue
+        labels = ",".join(f"{key}={value}" for key, value in sorted(detector.pod_labels.items()))
+        path = f"/api/v1/namespaces/{detector.namespace}/pods"
+        pods = api.items(path, labels=labels, fields=f"spec.nodeName={node}" if node else "")
+        for name in sorted({str(pod["spec"].get("nodeName") or "") for pod in pods if _is_ready(pod)} - {""}):
+            found.setdefault(name, []).append(detector)
+    return found
 
 
 def _detector(daemonset: JsonObject) -> Detector | None:
@@ -165,15 +179,9 @@ def _known_remediator(name: str) -> tuple[str, ...]:
     return next((actions for part, actions in KNOWN_REMEDIATORS.items() if part in name), ())
 
 
-def _is_ready_pod_of(detector: Detector, pod: JsonObject) -> bool:
-    labels = pod["metadata"].get("labels") or {}
+def _is_ready(pod: JsonObject) -> bool:
     conditions = pod.get("status", {}).get("conditions") or ()
-    return (
-        pod["metadata"]["namespace"] == detector.namespace
-        and bool(detector.pod_labels)
-        and detector.pod_labels.items() <= labels.items()
-        and any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
-    )
+    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
 
 
 def _all(groups: Iterable[Iterable[str]]) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from chaos_gpu.faults import intent
 from chaos_gpu.faults.keeper import Keeper
 from chaos_gpu.faults.ledger import utc
 from chaos_gpu.faults.names import EXERCISE, LEASE, NAMESPACE
+from chaos_gpu.faults.observe import events_on, kept
 from chaos_gpu.faults.plan import Plan
 from chaos_gpu.faults.pods import events_of, reverter_job, start_job, start_pod
 from chaos_gpu.faults.run import Injection, Run
@@ -35,7 +36,8 @@ def inject(run: Run, plan: Plan) -> Injection:
         run.refused = {"reason": failure.reason, "remedy": failure.remedy}
         raise
     _require_fit(run, plan)
-    run.injections[plan.fault] = injection = Injection(plan)
+    known = frozenset(events_on(run.api, plan.target.node))
+    run.injections[plan.fault] = injection = Injection(plan, known)
     note = intent.exercise_note(run, plan)
     run.ledger.write(intent.ahead(run, plan, note))
     run.check()
@@ -64,9 +66,10 @@ def _engage(run: Run) -> None:
     run.keeper.make_way()
     start_job(run.api, reverter_job(run.settings, run.id, avoid, spec), run.ledger.token, run.settings.start_s)
     run.keeper.acquire()
-    run.ledger.open({"experiment": run.title, "owner": run.owner, "environment": run.settings.environment})
+    about = {"experiment": run.title, "owner": run.owner, "environment": run.settings.environment}
+    run.ledger.open({**about, "seed": run.settings.seed or run.id})
     run.keeper.start()
-    recorder = Recorder(run.api, "/api/v1/nodes", run.settings.selector)
+    recorder = Recorder(run.api, "/api/v1/nodes", run.settings.selector, kept)
     recorder.start()
     run.recorder = recorder
 

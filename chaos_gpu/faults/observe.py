@@ -3,13 +3,17 @@
 import time
 from collections.abc import Iterable
 
-from chaos_gpu.cluster.client import JsonObject
+from chaos_gpu.cluster.client import Api, JsonObject
 from chaos_gpu.cluster.watch import Change
 from chaos_gpu.criteria.attribution import names_record
+from chaos_gpu.criteria.device import condition_naming
 from chaos_gpu.criteria.timeline import Landed, NodeState, Timeline
 from chaos_gpu.errors import NotLanded
 from chaos_gpu.faults.detectors import Watchers
-from chaos_gpu.faults.run import Run
+from chaos_gpu.faults.run import Run, Stamp
+
+CATCH_UP_S = 5.0
+"""How long the watch may take to show what a list shows."""
 
 
 def landed_of(run: Run, fault: str) -> Landed:
@@ -21,9 +25,10 @@ def landed_of(run: Run, fault: str) -> Landed:
 
 
 def timeline(run: Run) -> Timeline:
-    """Return everything seen of the GPU nodes since the run began, up to now."""
+    """Return everything seen of the GPU nodes since the run began, up to now, once the watch is known to be alive."""
     until_s = time.monotonic()
     assert run.recorder is not None  # noqa: S101 - a run in which something landed records
+    run.recorder.confirm(CATCH_UP_S)
     changes, gaps = list(run.recorder.changes), tuple(run.recorder.gaps)
     states = tuple(node_state(change, run.watchers) for change in changes if not change.deleted)
     return Timeline(states=states, until_s=until_s, gaps=gaps, watch_delay_s=run.watch_delay_s)
@@ -51,13 +56,13 @@ def schedulable(node: JsonObject) -> bool:
     return not (node.get("spec") or {}).get("unschedulable")
 
 
-def wait_for_node(run: Run, landed: Landed, cordoned: bool, until_s: float) -> float | None:
-    """Wait until the target is cordoned (or is not any more) after the record; return when that was seen, or None."""
+def wait_for_cordon(run: Run, landed: Landed, until_s: float) -> float | None:
+    """Wait until the target is cordoned after the record; return when that was seen (monotonic), or None."""
 
     def when(changes: Iterable[Change]) -> float | None:
         of_target = (each for each in changes if each.object["metadata"]["uid"] == landed.node_uid)
         later = (each for each in of_target if each.at_s >= landed.at_s - landed.error_s)
-        return next((each.at_s for each in later if schedulable(each.object) != cordoned), None)
+        return next((each.at_s for each in later if not schedulable(each.object)), None)
 
     assert run.recorder is not None  # noqa: S101 - a run in which something landed records
     run.recorder.wait_for(lambda changes: when(changes) is not None, until_s)
@@ -67,23 +72,43 @@ def wait_for_node(run: Run, landed: Landed, cordoned: bool, until_s: float) -> f
 
 def wait_for_condition(run: Run, landed: Landed, types: Iterable[str], until_s: float) -> None:
     """Wait until a condition of the target names the record, or until monotonic `until_s`."""
-    wanted = {name.partition("=")[0] for name in types}
+    wanted = tuple(types)
+    if not wanted:
+        return
 
     def named(changes: list[Change]) -> bool:
-        return any(
-            condition["type"] in wanted and names_record(condition.get("message", ""), landed, on_target=True)
-            for change in changes
-            if change.object["metadata"]["uid"] == landed.node_uid
-            for condition in (change.object.get("status") or {}).get("conditions") or ()
-        )
+        of_target = (each for each in changes if each.object["metadata"]["uid"] == landed.node_uid)
+        return any(condition_naming(node_state(each, run.watchers), landed, wanted)[1] for each in of_target)
 
     assert run.recorder is not None  # noqa: S101 - a run in which something landed records
     run.recorder.wait_for(named, until_s)
     run.check()
 
 
-def events_naming(run: Run, landed: Landed) -> list[str]:
-    """List the Kubernetes Events on the target node that name the record: a sign that some detector saw it."""
-    events = run.api.items("/api/v1/events", fields=f"involvedObject.kind=Node,involvedObject.name={landed.node}")
-    messages = (str(event.get("message", "")) for event in events if event.get("reason") != "ChaosGpuExercise")
-    return [message for message in messages if names_record(message, landed, on_target=True)]
+def events_naming(run: Run, fault: str) -> list[str]:
+    """List the Events on the target node that name the record and were not there before it: a detector saw it."""
+    injection = run.injection(fault)
+    landed = landed_of(run, fault)
+    fresh = {stamp: text for stamp, text in events_on(run.api, landed.node).items() if stamp not in injection.events}
+    return [text for text in fresh.values() if names_record(text, landed, on_target=True)]
+
+
+def events_on(api: Api, node: str) -> dict[Stamp, str]:
+    """List the Events about a node, but for our own: (UID, count) → message. One that comes again counts anew."""
+    events = api.items("/api/v1/events", fields=f"involvedObject.kind=Node,involvedObject.name={node}")
+    return {
+        (str(event["metadata"]["uid"]), int(event.get("count") or 1)): str(event.get("message", ""))
+        for event in events
+        if event.get("reason") != "ChaosGpuExercise"
+    }
+
+
+def kept(node: JsonObject) -> JsonObject:
+    """Take of a node what judges, settlement and the steady state read; the rest of it is large."""
+    meta, status = node["metadata"], node.get("status") or {}
+    names = ("name", "uid", "resourceVersion", "labels", "annotations")
+    return {
+        "metadata": {name: meta[name] for name in names if name in meta},
+        "spec": {"unschedulable": (node.get("spec") or {}).get("unschedulable", False)},
+        "status": {name: status[name] for name in ("conditions", "capacity", "allocatable") if name in status},
+    }

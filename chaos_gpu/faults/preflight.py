@@ -1,24 +1,25 @@
 """Everything that is checked before a run may change anything: usage, safety, rights, targets, budgets."""
 
 import getpass
+import os
 import socket
 from collections import Counter
 from datetime import UTC, datetime
 from typing import Any
 
-from chaos_gpu.cluster.client import Api, connect
+from chaos_gpu.cluster.client import Api, JsonObject, connect
 from chaos_gpu.criteria.registry import owed
 from chaos_gpu.errors import ApiError, ApiUnavailable, NotFound, Refused, TargetError, UsageError
 from chaos_gpu.faults.activities import INJECT_XID, Activity, check_guard_is_whole, does, resolved, xid_arguments
 from chaos_gpu.faults.budget import GpuName, check_blast_radius, check_repeats, exhausted, injections_per_gpu
-from chaos_gpu.faults.detectors import Detector, Watchers, detectors_on, find_watchers
+from chaos_gpu.faults.detectors import Detector, Watchers, detectors_by_node, find_watchers
 from chaos_gpu.faults.ledger import CLOSED, OPEN, STUCK, Ledger, ledgers, recent_faults
 from chaos_gpu.faults.names import ENABLED, ENVIRONMENT, NAMESPACE
 from chaos_gpu.faults.plan import Plan
 from chaos_gpu.faults.rights import ENGINE, missing_rights
 from chaos_gpu.faults.run import Run
 from chaos_gpu.faults.settings import GuardArguments, Settings, new_run_id
-from chaos_gpu.faults.targets import Target, choose_gpu, choose_node, foreign_work, gpu_nodes
+from chaos_gpu.faults.targets import Target, choose_gpu, choose_node, foreign_work, gpu_nodes, unfit
 from chaos_gpu.faults.xid import Aim, plan_xid
 
 
@@ -32,7 +33,7 @@ def arm(
     settings, guard = Settings.read(configuration), GuardArguments.read(arguments)
     check_guard_is_whole(experiment)
     activities = resolved(experiment, configuration, secrets)
-    run_id = settings.run or new_run_id()
+    run_id = settings.run or os.environ.get("CHAOS_GPU_RUN") or new_run_id()
     api = connect(settings.context)
     check_opted_in(api, settings)
     check_rights(api)
@@ -43,7 +44,7 @@ def arm(
     return Run(
         id=run_id,
         title=str(experiment.get("title", "")),
-        owner=f"{getpass.getuser()}@{socket.gethostname()}",
+        owner=owner(),
         api=api,
         settings=settings,
         guard=guard,
@@ -53,6 +54,15 @@ def arm(
         owed=owed(experiment),
         ledger=Ledger(api, run_id),
     )
+
+
+def owner() -> str:
+    """Say who runs this, for the people on call; in a pod the user may have no name."""
+    try:
+        name = getpass.getuser()
+    except (KeyError, OSError):
+        name = f"uid-{os.getuid()}"
+    return f"{name}@{socket.gethostname()}"
 
 
 def check_opted_in(api: Api, settings: Settings) -> None:
@@ -129,14 +139,15 @@ def _plans(
         return {}, []
     had = injections_per_gpu(recent_faults(api, datetime.now(UTC)))
     times = Counter(_wanted(settings, xid_arguments(each)) for each in wanted)
-    chooser = _Chooser(api, settings, guard, watchers, had, times, settings.seed or run)
+    fleet = gpu_nodes(api, settings.selector)
+    chooser = _Chooser(api, fleet, guard, watchers, had, times, settings.seed or run)
     plans: dict[str, Plan] = {}
     for activity in wanted:
         plan = _plan_one(settings, guard, run, activity, chooser)
         if plan.fault in plans:
             raise UsageError(f"fault name {plan.fault!r} is used twice", remedy="each inject_… needs a name of its own")
         plans[plan.fault] = plan
-    check_blast_radius(plans.values(), guard, len(gpu_nodes(api, settings.selector)))
+    check_blast_radius(plans.values(), guard, len(fleet))
     check_repeats(plans.values(), had, guard)
     return plans, chooser.detectors()
 
@@ -157,14 +168,14 @@ class _Chooser:
     def __init__(
         self,
         api: Api,
-        settings: Settings,
+        fleet: list[JsonObject],
         guard: GuardArguments,
         watchers: Watchers,
         had: Counter[GpuName],
         times: Counter[tuple[str, str]],
         seed: str,
     ) -> None:
-        self._api, self._settings, self._guard, self._watchers = api, settings, guard, watchers
+        self._api, self._fleet, self._guard, self._watchers = api, fleet, guard, watchers
         self._had, self._times, self._seed = had, times, seed
         self._chosen: dict[tuple[str, str], Aim] = {}
 
@@ -180,31 +191,21 @@ class _Chooser:
         return list({each.name: each for group in groups for each in group}.values()) if all(groups) else []
 
     def _choose(self, wanted_node: str, wanted_gpu: str) -> Aim:
-        busy: dict[str, str] = {}
-        while True:
-            node = choose_node(
-                self._api, self._settings.selector, wanted_node, self._seed, busy, self._watchers.conditions()
-            )
-            name, uid = node["metadata"]["name"], node["metadata"]["uid"]
-            reason = self._busy(name)
-            if not reason:
-                break
-            if wanted_node or len(busy) > 20:
-                raise Refused(
-                    f"node {name} runs {reason}, which is not part of this run",
-                    remedy="choose another node, or label the pod chaos-gpu/target=allow if it may be disturbed",
-                )
-            busy[name] = f"it runs {reason}"
+        node = choose_node(self._api, self._fleet, wanted_node, self._seed, self._why_not)
+        name, uid = node["metadata"]["name"], node["metadata"]["uid"]
         spent = exhausted(uid, self._had, self._guard, self._times[wanted_node, wanted_gpu])
         gpu = choose_gpu(node, wanted_gpu, spent, self._seed)
         refuse = {each["uuid"]: "it had its injections of the last 24 h" for each in spent if "uuid" in each}
         target = Target(node=name, node_uid=uid, gpu=gpu)
-        return Aim(target, detectors_on(self._api, self._watchers, name), refuse)
+        readers = detectors_by_node(self._api, self._watchers, name).get(name, [])
+        return Aim(target, readers, refuse)
 
-    def _busy(self, node: str) -> str:
-        if self._guard.allow_foreign_work:
-            return ""
-        return ", ".join(foreign_work(self._api, node)[:3])
+    def _why_not(self, node: JsonObject) -> str:
+        reason = unfit(node, self._watchers.conditions(), self._watchers.attribution())
+        if reason or self._guard.allow_foreign_work:
+            return reason
+        work = ", ".join(foreign_work(self._api, node["metadata"]["name"])[:3])
+        return f"it runs {work}, which is not part of this run" if work else ""
 
 
 REFUSALS = (UsageError, Refused, TargetError, ApiError, ApiUnavailable)

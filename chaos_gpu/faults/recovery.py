@@ -6,7 +6,8 @@ from typing import Any
 
 from chaos_gpu.errors import ApiError, ApiUnavailable, NotRecovered
 from chaos_gpu.faults import intent, ours
-from chaos_gpu.faults.ledger import CLOSED, STUCK, caller, ledger_of
+from chaos_gpu.faults.aftermath import await_closed
+from chaos_gpu.faults.ledger import CLOSED, caller, ledger_of
 from chaos_gpu.faults.names import NAMESPACE, jobs_path
 from chaos_gpu.faults.run import Injection, Run
 from chaos_gpu.payloads import reactions, undo
@@ -38,8 +39,11 @@ def revert_all(run: Run) -> tuple[list[str], list[str]]:
     Raises: ApiUnavailable when the run lost its Lease: then it is the reverter's to undo.
     """
     run.check()
-    restored, left = undo.undo(caller(run.api), NAMESPACE, run.id)
+    call = caller(run.api)
+    called_off = undo.attempt(undo.call_off, call, NAMESPACE, run.id)[1]  # else one on its way may still start
+    restored, left = undo.undo(call, NAMESPACE, run.id)
     run.restored += restored
+    left = called_off + left
     for injection in run.injections.values():
         good, bad = _settle(run, injection)
         restored, left = restored + good, left + bad
@@ -76,6 +80,8 @@ def _send_home(run: Run) -> None:
 
 def _close_ledger(run: Run) -> list[str]:
     entry = ledger_of(run.api, run.id)
+    if entry is None and run.ledger.uid:
+        return [f"the ledger of run {run.id} was deleted: what it says of changes and their undo is lost"]
     if entry is None or entry.token != run.ledger.token:  # it was never ours to open: nothing was changed either
         return []
     try:
@@ -111,22 +117,10 @@ def _reactions_seen(run: Run, injection: Injection) -> list[str]:
 
 def _await_reverter(run: Run) -> list[str]:
     """The reverter has taken over: wait for it to finish. Returns what remains. Raises ApiUnavailable."""
-    settings = run.settings
-    limit_s = settings.lease_s + settings.reaction_s + settings.uncordon_s + settings.settle_s
-    end = time.monotonic() + limit_s
-    while time.monotonic() < end:
-        try:
-            entry = ledger_of(run.api, run.id)
-        except ApiUnavailable:
-            if time.monotonic() >= end:
-                raise
-            continue
-        if entry is None or entry.state == CLOSED:
-            return []
-        if entry.state == STUCK:
-            return entry.open_items or ["the ledger is stuck"]
-        time.sleep(0.5)
-    return [f"the ledger of run {run.id} is not closed after {limit_s:g} s: chaos-gpu recover {run.id}"]
+    entry = await_closed(run.api, run.id, run.settings)
+    if entry is None or entry.state == CLOSED:
+        return []
+    return entry.open_items or [f"the ledger of run {run.id} is {entry.state}: chaos-gpu recover {run.id}"]
 
 
 def _undo_late(run: Run) -> list[str]:

@@ -19,6 +19,9 @@ from chaos_gpu.verdict import Judgement, Verdict
 if TYPE_CHECKING:
     from chaos_gpu.faults.keeper import Keeper
 
+Stamp = tuple[str, int]
+"""An Event's UID and count."""
+
 RUN_KEY = "chaos_gpu_run"
 """Where the guard puts the run id into an experiment's configuration."""
 
@@ -28,6 +31,8 @@ class Injection:
     """One fault of the run, from its plan on."""
 
     plan: Plan
+    events: frozenset[Stamp] = frozenset()
+    """Events about the node that were there before: none of them can be a sign that a detector saw this fault."""
     landed: Landed | None = None
     settled: bool = False
 

@@ -2,13 +2,13 @@
 
 import random
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from pydantic import BaseModel, ConfigDict
 
 from chaos_gpu.cluster.client import Api, JsonObject
 from chaos_gpu.criteria.pci import normal_pci
-from chaos_gpu.errors import NotFound, TargetError, UsageError
+from chaos_gpu.errors import TargetError, UsageError
 from chaos_gpu.faults.names import PROTECTED, RUN, TARGET
 from chaos_gpu.payloads import reactions
 
@@ -17,6 +17,7 @@ OPT_OUTS = {
     "k8saas.nvidia.com/ManagedByNVSentinel": "false",
     "nvsentinel.dgxc.nvidia.com/managed": "false",
 }
+SAYS_NOTHING = ("", "[]", "{}", "null")
 CONTROL_PLANE = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
 NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 UUID = re.compile(r"GPU-[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
@@ -70,8 +71,15 @@ def gpu_count(node: JsonObject) -> int:
     return int(text) if text.isdecimal() else 0
 
 
-def unfit(node: JsonObject, unhealthy_conditions: Iterable[str] = ()) -> str:
-    """Say why a node may not be a target, or "" when it may."""
+def unfit(node: JsonObject, unhealthy_conditions: Iterable[str] = (), attribution: Iterable[str] = ()) -> str:
+    """Say why a node may not be a target, or "" when it may.
+
+    Args:
+        node: as the API shows it.
+        unhealthy_conditions: condition types that mean a fault is already known there.
+        attribution: labels or annotations by which a detector says why it cordoned; one that is left over would be
+            taken for the reason of the next cordon, whoever's that is.
+    """
     labels = node["metadata"].get("labels") or {}
     conditions = {each["type"]: each["status"] for each in node.get("status", {}).get("conditions") or ()}
     if node.get("spec", {}).get("unschedulable"):
@@ -83,8 +91,11 @@ def unfit(node: JsonObject, unhealthy_conditions: Iterable[str] = ()) -> str:
             return f"it opted out ({key}={value})"
     if any(key in labels for key in CONTROL_PLANE):
         return "it is a control-plane node"
-    raised = raised_conditions(node, unhealthy_conditions)
-    return f"its condition {raised[0]} is already raised" if raised else ""
+    if raised := raised_conditions(node, unhealthy_conditions):
+        return f"its condition {raised[0]} is already raised"
+    places = {**labels, **(node["metadata"].get("annotations") or {})}
+    told = [name for name in attribution if str(places.get(name) or "").strip() not in SAYS_NOTHING]
+    return f"its {told[0]} still tells of an earlier incident" if told else ""
 
 
 def raised_conditions(node: JsonObject, watched: Iterable[str]) -> list[str]:
@@ -103,34 +114,31 @@ def foreign_work(api: Api, node: str) -> list[str]:
 
 
 def choose_node(
-    api: Api, selector: str, wanted: str, seed: str, reject: Mapping[str, str], raised: Iterable[str]
+    api: Api, fleet: Sequence[JsonObject], wanted: str, seed: str, why_not: Callable[[JsonObject], str]
 ) -> JsonObject:
     """Choose the target node: the wanted one, or one of the fit ones under the seed.
 
     Args:
-        api: the connection.
-        selector: label selector of the GPU nodes.
+        api: the connection; only asked about a wanted node that is not in the fleet.
+        fleet: the GPU nodes.
         wanted: a node's name, "" for any.
         seed: makes the choice repeatable.
-        reject: nodes that must not be taken, with the reason.
-        raised: condition types that mean a fault is already known there.
+        why_not: says why a node may not be the target, "" when it may. Asked node by node until one is fit.
 
     Raises: TargetError with the reason when none is fit.
     """
     if wanted:
-        return _named(api, selector, wanted, raised)
-    refused = {}
-    nodes = sorted(gpu_nodes(api, selector), key=lambda node: str(node["metadata"]["name"]))
+        return _named(api, fleet, wanted, why_not)
+    refused = []
+    nodes = sorted(fleet, key=lambda node: str(node["metadata"]["name"]))
     random.Random(seed).shuffle(nodes)  # noqa: S311 - to be repeatable, not secret
     for node in nodes:
-        name = node["metadata"]["name"]
-        reason = reject.get(name) or unfit(node, raised)
-        if not reason:
+        if not (reason := why_not(node)):
             return node
-        refused[name] = reason
-    why = "; ".join(f"{name}: {reason}" for name, reason in list(refused.items())[:3])
+        refused.append(f"{node['metadata']['name']}: {reason}")
     raise TargetError(
-        f"none of {len(nodes)} GPU nodes is fit as a target ({why})", remedy="free or repair a node first"
+        f"none of {len(nodes)} GPU nodes is fit as a target ({'; '.join(refused[:3])})",
+        remedy="free or repair a node first; label pods chaos-gpu/target=allow if they may be disturbed",
     )
 
 
@@ -156,19 +164,23 @@ def choose_gpu(node: JsonObject, wanted: str, exhausted: Sequence[dict[str, str]
     return {"index": str(random.Random(seed).choice(left))}  # noqa: S311 - to be repeatable, not secret
 
 
-def _named(api: Api, selector: str, name: str, raised: Iterable[str]) -> JsonObject:
+def _named(api: Api, fleet: Sequence[JsonObject], name: str, why_not: Callable[[JsonObject], str]) -> JsonObject:
+    see = "kubectl get nodes; chaos-gpu doctor says which GPU nodes are fit"
     if not NODE_NAME.fullmatch(name):
-        raise UsageError(f"{name!r} is not a node's name", remedy=f"kubectl get nodes -l {selector}")
-    try:
-        node = api.get(f"/api/v1/nodes/{name}")
-    except NotFound as failure:
-        raise TargetError(f"there is no node {name!r}", remedy=f"kubectl get nodes -l {selector}") from failure
-    if name not in {each["metadata"]["name"] for each in gpu_nodes(api, selector)}:
+        raise UsageError(f"{name!r} is not a node's name", remedy=see)
+    node = next((each for each in fleet if each["metadata"]["name"] == name), None)
+    if node is None:
+        if api.find(f"/api/v1/nodes/{name}") is None:
+            raise TargetError(f"there is no node {name!r}", remedy=see)
         raise TargetError(
-            f"node {name} does not match {selector!r}", remedy="choose a GPU node, or set CHAOS_GPU_SELECTOR"
+            f"node {name} does not match the selector of the GPU nodes",
+            remedy="choose a GPU node, or set CHAOS_GPU_SELECTOR",
         )
-    if reason := unfit(node, raised):
-        raise TargetError(f"node {name} is not fit as a target: {reason}", remedy="choose another node")
+    if reason := why_not(node):
+        raise TargetError(
+            f"node {name} is not fit as a target: {reason}",
+            remedy="choose another node; label pods chaos-gpu/target=allow if they may be disturbed",
+        )
     return node
 
 

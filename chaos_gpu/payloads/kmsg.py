@@ -147,6 +147,9 @@ def scan(spec: Dict[str, Any]) -> int:
     records = list(KernelLog(from_start=True).records())
     own = [seq for seq, _, text in records if any(marker in text for marker in markers)]
     same_boot = spec.get("boot_id", "") in ("", boot_id())
+    if same_boot and not own and (not records or records[0][0] > spec["after_seq"] + 1):
+        say("failed", reason="the kernel log has been overwritten since our record: what came since is not known")
+        return 3
     after = max([spec["after_seq"] if same_boot else -1] + own[:1])
     foreign = [
         text.decode(errors="replace")

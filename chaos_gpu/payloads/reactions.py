@@ -8,12 +8,16 @@ from typing import Any, Dict, Optional, Sequence
 
 Object = Dict[str, Any]
 
+CORDONED = "cordoned"
 MARKER = re.compile(r"cgpu-[0-9a-z]{8}", re.ASCII)
 PCI = re.compile(r"([0-9a-f]{4,8}):([0-9a-f]{2}):([01][0-9a-f])(?:\.([0-7]))?", re.ASCII | re.IGNORECASE)
 
 
 def trouble_of(node: Object, record: Object) -> Optional[Object]:
-    """Return what on this node names our record: {node, uid, cordoned, keys, conditions}, or None."""
+    """Return what on this node names our record: {node, uid, cordoned, keys, conditions}, or None.
+
+    A target that is cordoned counts even where nothing says why: it was schedulable when the fault was injected.
+    """
     meta = node["metadata"]
     places = {"labels": meta.get("labels") or {}, "annotations": meta.get("annotations") or {}}
     here = meta["name"] == record["node"]
@@ -30,7 +34,7 @@ def trouble_of(node: Object, record: Object) -> Optional[Object]:
         and names_ours("{} {}".format(condition.get("reason", ""), condition.get("message", "")), record, here)
     ]
     unschedulable = bool(node.get("spec", {}).get("unschedulable"))
-    if not (keys or conditions):
+    if not (keys or conditions or (here and unschedulable)):  # the target was schedulable before: that is ours to see
         return None
     values = {name: places[place][name] for place, name in keys}
     return {
@@ -79,5 +83,6 @@ def names_pci(text: str, pci: str) -> bool:
 
 def describe(trouble: Object) -> str:
     """Say in one phrase what the platform did."""
-    what = (["cordoned"] if trouble["cordoned"] else []) + ["condition " + name for name in trouble["conditions"]]
+    cordoned = trouble["cordoned"] or trouble["unexplained"]
+    what = ([CORDONED] if cordoned else []) + ["condition " + name for name in trouble["conditions"]]
     return "{} {}".format(trouble["node"], " and ".join(what or ["marked"]))

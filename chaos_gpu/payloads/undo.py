@@ -8,9 +8,9 @@ import datetime
 import json
 import time
 import urllib.parse
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
-from chaos_gpu.payloads.reactions import describe, trouble_of
+from chaos_gpu.payloads.reactions import CORDONED, describe, trouble_of
 
 Object = Dict[str, Any]
 Call = Callable[..., Tuple[int, Object]]
@@ -21,6 +21,9 @@ MERGE_PATCH = "application/merge-patch+json"
 LEDGER_LABEL = "chaos-gpu/ledger"
 GO = "go"
 GONE_S = 20.0
+PAGE = 200
+UNEXPECTED = (OSError, ValueError, LookupError, TypeError, AttributeError)
+"""No answer, or one of an unexpected shape: one step of many fails, the others are still tried."""
 SMALL_FLEET = 64
 
 
@@ -81,13 +84,14 @@ def expect(status: int, found: Object, what: str) -> None:
 # --- undo ------------------------------------------------------------------------------------------------------------
 
 
-def call_off(call: Call, namespace: str, run: str) -> None:
+def call_off(call: Call, namespace: str, run: str) -> Result:
     """Let no injector of the run start any more: each needs a key of the ledger, which is taken away here.
 
     Only then is the list of injectors to end complete: one that is on its way may arrive at any time.
     """
     status, found = call("PATCH", ledger_path(namespace, run), {"data": {GO: None}}, MERGE_PATCH)
     expect(status, found, "call the run off")
+    return [], []
 
 
 def undo(call: Call, namespace: str, run: str, fault: str = "", again: bool = False) -> Result:
@@ -112,7 +116,7 @@ def attempt(step: Callable[..., Any], *arguments: Any) -> Result:
     """Do one step of many: what it could not do is said, and the next one is still tried."""
     try:
         return step(*arguments)  # type: ignore[no-any-return]
-    except (OSError, ValueError, KeyError) as error:
+    except UNEXPECTED as error:
         return [], ["{}: {!r}".format(step.__name__.replace("_", " "), error)]
 
 
@@ -225,7 +229,8 @@ def settle_one(
             return_by = now + record["uncordon_s"]
         seen += [text for text in (describe(trouble) for trouble in troubles) if text not in seen]
         record = {**record, "seen": seen}
-        if not troubles and (seen or now >= react_by):
+        over = any(CORDONED in text for text in seen)  # a condition alone may still bring a cordon
+        if not troubles and (over or now >= react_by):
             how = "the platform took it back: " + "; ".join(seen) if seen else "no reaction of the platform"
             return close_consequence(call, namespace, run, key, record, how)
         if return_by is not None and troubles and now >= return_by:
@@ -235,11 +240,25 @@ def settle_one(
 
 def look(call: Call, record: Object) -> Tuple[List[Object], float]:
     """List what the platform did on any GPU node because of our record: ([trouble], seconds to the next look)."""
-    status, found = call("GET", "/api/v1/nodes?labelSelector=" + urllib.parse.quote(record["selector"]))
-    expect(status, found, "list the GPU nodes")
-    nodes = found.get("items") or []
-    troubles = [trouble for trouble in (trouble_of(node, record) for node in nodes) if trouble]
-    return troubles, 0.1 if len(nodes) <= SMALL_FLEET else 2.0
+    troubles: List[Object] = []
+    count = 0
+    for page in node_pages(call, record["selector"]):
+        count += len(page)
+        troubles += [trouble for trouble in (trouble_of(node, record) for node in page) if trouble]
+    return troubles, 0.1 if count <= SMALL_FLEET else 2.0
+
+
+def node_pages(call: Call, selector: str) -> Iterator[List[Object]]:
+    """List nodes page by page: a fleet of thousands does not fit into a small pod's memory at once."""
+    query = {"labelSelector": selector, "limit": str(PAGE)}
+    while True:
+        status, found = call("GET", "/api/v1/nodes?" + urllib.parse.urlencode(query))
+        expect(status, found, "list the GPU nodes")
+        yield found.get("items") or []
+        token = (found.get("metadata") or {}).get("continue")
+        if not token:
+            return
+        query["continue"] = token
 
 
 def restore_all(call: Call, namespace: str, run: str, key: str, record: Object, troubles: List[Object]) -> Result:
@@ -265,7 +284,9 @@ def restore_node(call: Call, record: Object, trouble: Object, foreign: Optional[
         return [], [f"{describe(trouble)}: left as it is, its kernel log could not be read for other fault records"]
     if foreign:
         return [], [f"{name}: left as it is, a fault record that is not ours came since: {foreign[0][:200]}"]
-    if name == record["node"] and not record["schedulable_before"]:
+    if name != record["node"]:
+        return [], [f"{describe(trouble)}: left as it is, only the target is known to have been schedulable before"]
+    if not record["schedulable_before"]:
         return [], [f"{name}: left as it is, it was not schedulable before the run"]
     restored: List[str] = []
     if trouble["cordoned"] or trouble["keys"]:
@@ -303,22 +324,27 @@ def foreign_records(call: Call, namespace: str, record: Object) -> Optional[List
     if not manifest:
         return None
     path = pods + "/" + manifest["metadata"]["name"]
+    at_once = {"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0}
     try:
         status, found = call("POST", pods, manifest)
-        if status != 409:
-            expect(status, found, "start the kernel log reader")
-        return last_event(call, path).get("foreign")
-    except (OSError, ValueError):
+        if status == 409:  # an earlier reader's log may be older than what we look for
+            attempt(call, "DELETE", path, at_once)
+            status, found = call("POST", pods, manifest)
+        expect(status, found, "start the kernel log reader")
+        event = last_event(call, path)
+        return list(event["foreign"]) if event.get("event") == "reverted" else None
+    except UNEXPECTED:
         return None
     finally:
-        attempt(call, "DELETE", path, {"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0})
+        attempt(call, "DELETE", path, at_once)
 
 
 def last_event(call: Call, path: str) -> Object:
     """Wait for a pod to end and return the last event of its log."""
     end = time.monotonic() + GONE_S
     while time.monotonic() < end:
-        _, pod = call("GET", path)
+        status, pod = call("GET", path)
+        expect(status, pod, "see the pod")
         if pod.get("status", {}).get("phase") in ("Succeeded", "Failed"):
             status, log = call("GET", path + "/log")
             expect(status, log, "read the pod's log")

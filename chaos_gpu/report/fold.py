@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, NonNegativeInt, ValidationError
 
+from chaos_gpu.report.toolkit import Findings, findings
 from chaos_gpu.verdict import Outcome, Verdict, worst
 
 RECOVER = "chaos-gpu recover"
@@ -184,7 +185,8 @@ def fold(journal: object) -> Result:
     """Fold one journal.
 
     Order: something not recovered; refused, or no sign of the guard; a signal, or a platform that was not healthy
-    before; one that is not healthy after; then the verdicts of each criterion against what was planned.
+    before; one that is not healthy after; then the verdicts of each criterion against what was planned; and what
+    Chaos Toolkit itself saw fail keeps anything from passing.
 
     Args:
         journal: what `json.load` made of a journal file, whatever that is.
@@ -201,7 +203,7 @@ def fold(journal: object) -> Result:
     except ValidationError as error:
         return _malformed(base, raw, error)
     criteria = _criteria(record)
-    ending, reasons = _ending(record, criteria)
+    ending, reasons = _with_toolkit(*_ending(record, criteria), findings(journal))
     return _result(base, ending, reasons, criteria=criteria, record=record)
 
 
@@ -224,6 +226,18 @@ def _ending(record: GuardRecord, criteria: Sequence[CriterionResult]) -> tuple[E
     if ready.after is False:
         return _unhealthy_after(ready, criteria)
     return _judged(ready, criteria)
+
+
+def _with_toolkit(ending: Ending, reasons: list[Reason], found: Findings) -> tuple[Ending, list[Reason]]:
+    """Let what Chaos Toolkit saw make a pass or an open question worse, never better."""
+    if ending not in (Ending.PASS, Ending.INCONCLUSIVE):
+        return ending, reasons
+    told = [Reason(reason=text, remedy="see the run's log") for text in (*found.broken, *found.doubtful)]
+    if found.broken:
+        return Ending.FAIL, [*told, *reasons]
+    if found.doubtful and ending is Ending.PASS:
+        return Ending.INCONCLUSIVE, [*told, *reasons]
+    return ending, reasons
 
 
 def _unhealthy_after(ready: Readiness, criteria: Sequence[CriterionResult]) -> tuple[Ending, list[Reason]]:
