@@ -134,12 +134,16 @@ class Site:
         if without:
             return
         self.kubectl.apply(platform_objects(platform_file(defects, CORDON_S), image=TOOLS))
-        until(lambda: len(self._started_agents()) == len(NODES), 60, "the detector does not start on every node")
+        until(lambda: self._agents_ready(), 60, "the detector does not start on every node")
 
     def agents(self) -> list[Json]:
         """List the detector's pods."""
         found: list[Json] = self.kubectl.get("pods", f"--namespace={NAMESPACE}", f"--selector=app={AGENT}")["items"]
         return found
+
+    def _agents_ready(self) -> bool:
+        conditions = [{c["type"]: c["status"] for c in pod["status"].get("conditions", [])} for pod in self.agents()]
+        return [each.get("Ready") for each in conditions] == ["True"] * len(NODES)
 
     def agent_log(self, node: str) -> list[Json]:
         """Return what the detector on a node says that it did."""
