@@ -9,7 +9,7 @@ from chaos_gpu.cli.options import context_option, json_option, print_json
 from chaos_gpu.cluster.client import Api, connect
 from chaos_gpu.criteria.registry import criteria
 from chaos_gpu.errors import NotFound, TargetError
-from chaos_gpu.faults.detectors import Watchers, detectors_on, find_watchers
+from chaos_gpu.faults.detectors import Watchers, detectors_by_node, find_watchers
 from chaos_gpu.faults.ledger import CLOSED, ledgers
 from chaos_gpu.faults.names import ENABLED, ENVIRONMENT, NAMESPACE
 from chaos_gpu.faults.rights import ENGINE, missing_rights
@@ -93,11 +93,12 @@ def _fleet(api: Api, selector: str, watchers: Watchers, found: Findings) -> None
     except TargetError as failure:
         found.obstacles.append(failure.reason)
         return
+    readers = detectors_by_node(api, watchers)
     for node in nodes:
         name = node["metadata"]["name"]
-        reading = [each.name for each in detectors_on(api, watchers, name)]
-        facts = {"name": name, "gpus": gpu_count(node), "unfit": unfit(node, watchers.conditions())}
-        found.gpu_nodes.append({**facts, "detectors": reading})
+        why_not = unfit(node, watchers.conditions(), watchers.attribution())
+        reading = [each.name for each in readers.get(name, ())]
+        found.gpu_nodes.append({"name": name, "gpus": gpu_count(node), "unfit": why_not, "detectors": reading})
     if all(node["unfit"] for node in found.gpu_nodes):
         found.obstacles.append("no GPU node is fit as a target")
 
