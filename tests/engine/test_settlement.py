@@ -1,0 +1,198 @@
+"""Undo and settlement against an API that answers as told: what is ours is restored, what is not is left and said."""
+
+import json
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl
+
+import pytest
+
+from chaos_gpu.payloads import undo
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Json = dict[str, Any]
+MARKER = "cgpu-0123abcd"
+KEY = "gpu-health.lab/cordoned-by"
+
+
+class Cluster:
+    """Nodes, one ledger and the log of the pod that reads the kernel log, in memory."""
+
+    def __init__(self, *nodes: Json, log: Json | None = None, page: int = 100) -> None:
+        self.nodes = {node["metadata"]["name"]: node for node in nodes}
+        self.data: dict[str, str] = {}
+        self.state = "open"
+        self.log, self.page = log, page
+        self.calls: list[tuple[str, str]] = []
+        self.on_look: Callable[[Cluster], None] = lambda _: None
+
+    def __call__(self, method: str, path: str, body: Any = None, content_type: str = "") -> tuple[int, Json]:
+        self.calls.append((method, path))
+        where, _, query = path.partition("?")
+        if "/configmaps/" in where:
+            return self._ledger(method, body)
+        if where == "/api/v1/nodes":
+            self.on_look(self)
+            return self._nodes(dict(parse_qsl(query)))
+        if where.startswith("/api/v1/nodes/"):
+            return self._patch(self.nodes[where.rpartition("/")[2]], body)
+        if where.endswith("/log"):
+            return (200, self.log) if self.log is not None else (404, {"status": "Failure"})
+        if "/pods" in where:
+            done = {"metadata": {"name": "scan"}, "status": {"phase": "Succeeded"}}
+            return 200, {"items": []} if method == "GET" and where.endswith("/pods") else done
+        raise AssertionError(f"unexpected {method} {path}")
+
+    def _ledger(self, method: str, body: Any) -> tuple[int, Json]:
+        if method == "PATCH":
+            for key, value in body.get("data", {}).items():
+                self.data.pop(key, None) if value is None else self.data.update({key: value})
+            self.state = body.get("metadata", {}).get("labels", {}).get(undo.LEDGER_LABEL, self.state)
+        return 200, {"metadata": {"labels": {undo.LEDGER_LABEL: self.state}}, "data": dict(self.data)}
+
+    def _nodes(self, query: dict[str, str]) -> tuple[int, Json]:
+        names = sorted(self.nodes)
+        begin = int(query.get("continue", "0"))
+        end = begin + min(int(query.get("limit", "1000")), self.page)
+        more = {"continue": str(end)} if end < len(names) else {}
+        return 200, {"metadata": more, "items": [self.nodes[name] for name in names[begin:end]]}
+
+    @staticmethod
+    def _patch(node: Json, patch: list[Json]) -> tuple[int, Json]:
+        if {"op": "remove", "path": "/spec/unschedulable"} in patch:
+            node["spec"].pop("unschedulable")
+        for step in patch:
+            if step["op"] == "remove" and step["path"].startswith("/metadata/annotations/"):
+                node["metadata"]["annotations"].pop(KEY)
+        return 200, node
+
+    @property
+    def consequence(self) -> Json:
+        return json.loads(self.data["consequence.xid-48"])
+
+
+def node(name: str, cordoned: bool = False, why: str = "", condition: str = "") -> Json:
+    conditions = [{"type": "GpuXidError", "status": "True" if condition else "False", "message": condition}]
+    return {
+        "metadata": {"name": name, "uid": f"uid-{name}", "annotations": {KEY: why} if why else {}},
+        "spec": {"unschedulable": True} if cordoned else {},
+        "status": {"conditions": conditions},
+    }
+
+
+def foresee(cluster: Cluster, **changes: Any) -> Cluster:
+    record = {
+        "fault": "xid-48", "node": "target", "selector": "gpu=true", "schedulable_before": True, "code": 48,
+        "marker": MARKER, "pci": "0000:3b:00", "gpu_uuid": "GPU-1", "conditions": ["GpuXidError"],
+        "attribution": [KEY], "reaction_s": 0.0, "uncordon_s": 0.0, "state": "landed",
+        "scan": {"metadata": {"name": "scan"}},
+    }  # fmt: skip
+    cluster.data["consequence.xid-48"] = json.dumps({**record, **changes})
+    return cluster
+
+
+def settle(cluster: Cluster) -> undo.Result:
+    return undo.settle(cluster, "chaos-gpu", "r1", pause=lambda _: None)
+
+
+CLEAN = {"event": "reverted", "foreign": []}
+
+
+def test_a_cordon_that_names_our_record_is_taken_back() -> None:
+    cluster = foresee(Cluster(node("target", cordoned=True, why=f"Xid 48 {MARKER}"), log=CLEAN))
+    restored, left = settle(cluster)
+    assert not left
+    assert restored
+    assert "unschedulable" not in cluster.nodes["target"]["spec"]
+    assert KEY not in cluster.nodes["target"]["metadata"]["annotations"]
+    assert cluster.consequence["state"] == "settled"
+
+
+@pytest.mark.parametrize(
+    "log",
+    [
+        None,  # no such pod, no such log
+        {"text": ""},  # killed before it said a word
+        {"text": "no json\n"},
+        {"text": "[]\n"},
+        {"event": "failed", "reason": "overwritten"},
+        {"event": "reverted"},  # no list at all
+        {"event": "reverted", "foreign": ["NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus."]},
+    ],
+)
+def test_without_a_clean_kernel_log_the_node_stays_as_it_is(log: Json | None) -> None:
+    cluster = foresee(Cluster(node("target", cordoned=True, why=f"Xid 48 {MARKER}"), log=log))
+    _, left = settle(cluster)
+    assert "left as it is" in left[0]
+    assert cluster.nodes["target"]["spec"]["unschedulable"] is True
+    assert cluster.consequence["state"] == "open"
+
+
+def test_another_node_is_never_restored_by_us_even_if_its_cordon_names_our_record() -> None:
+    cluster = foresee(Cluster(node("target"), node("other", cordoned=True, why=f"Xid 48 {MARKER}"), log=CLEAN))
+    _, left = settle(cluster)
+    assert left[0].startswith("other cordoned: left as it is")
+    assert cluster.nodes["other"]["spec"]["unschedulable"] is True
+
+
+def test_a_target_cordoned_without_a_reason_is_not_called_no_reaction() -> None:
+    cluster = foresee(Cluster(node("target", cordoned=True), log=CLEAN))
+    _, left = settle(cluster)
+    assert "nothing says that our record was why" in left[0]
+    assert cluster.nodes["target"]["spec"]["unschedulable"] is True
+
+
+def test_another_node_cordoned_without_a_reason_is_nobodys_business() -> None:
+    cluster = foresee(Cluster(node("target"), node("other", cordoned=True), log=CLEAN))
+    restored, left = settle(cluster)
+    assert not left
+    assert "no reaction" in restored[0]
+
+
+def test_a_condition_that_came_and_went_does_not_end_the_wait_for_a_cordon() -> None:
+    """The first look shows a condition, the second nothing, the third the cordon that follows late."""
+    cluster = foresee(
+        Cluster(node("target", condition=f"Xid 48 {MARKER}"), log=CLEAN), reaction_s=60.0, uncordon_s=60.0
+    )
+    later = [node("target"), node("target", cordoned=True, why=f"Xid 48 {MARKER}"), node("target")]
+
+    def change(looked: Cluster) -> None:
+        if sum(call == ("GET", looked.calls[-1][1]) for call in looked.calls) > 1 and later:
+            looked.nodes["target"] = later.pop(0)
+
+    cluster.on_look = change
+    restored, left = settle(cluster)
+    assert not left
+    assert not later
+    assert "cordoned" in restored[0]
+
+
+def test_a_fleet_is_looked_through_page_by_page() -> None:
+    fleet = [node(f"n{number:03}") for number in range(450)]
+    cluster = foresee(Cluster(node("target"), *fleet, node("z", cordoned=True, why=MARKER), log=CLEAN))
+    _, left = settle(cluster)
+    looks = [path for method, path in cluster.calls if path.startswith("/api/v1/nodes?")]
+    assert all("limit=" in path for path in looks)
+    assert left[0].startswith("z cordoned")
+
+
+def test_recovery_calls_the_run_off_before_it_lists_injectors() -> None:
+    cluster = Cluster(node("target"), log=CLEAN)
+    cluster.data = {undo.GO: "{}", "run": "{}"}
+    assert undo.recover(cluster, "chaos-gpu", "r1", "recover") == ([], [])
+    methods = [method for method, _ in cluster.calls]
+    assert methods[0] == "PATCH"
+    assert undo.GO not in cluster.data
+    assert cluster.state == "closed"
+
+
+@pytest.mark.parametrize("answer", [[], None, "text", {"items": [{}]}, {"items": None}, {"metadata": 3}])
+def test_an_answer_of_an_unexpected_shape_ends_no_more_than_its_own_step(answer: Any) -> None:
+    cluster = foresee(Cluster(node("target"), log=CLEAN))
+
+    def odd(method: str, path: str, body: Any = None, content_type: str = "") -> tuple[int, Any]:
+        return (200, answer) if path.startswith("/api/v1/nodes?") else cluster(method, path, body, content_type)
+
+    restored, left = undo.settle(odd, "chaos-gpu", "r1", pause=lambda _: None)
+    assert restored or left
