@@ -115,14 +115,10 @@ def reverter_job(settings: Settings, run: str, avoid: list[str], spec: Mapping[s
     template = payload_pod(settings, "reverter", spec)
     template["metadata"]["labels"] = run_labels(run, "reverter")
     template["spec"]["serviceAccountName"] = REVERTER
-    off_targets = {"key": "kubernetes.io/hostname", "operator": "NotIn", "values": avoid}
-    template["spec"]["affinity"] = {
-        "nodeAffinity": {
-            "requiredDuringSchedulingIgnoredDuringExecution": {
-                "nodeSelectorTerms": [{"matchExpressions": [off_targets]}]
-            }
-        }
-    }
+    # by the node's own name: the hostname label may differ; each requirement takes one, and all of a term must hold
+    off_targets = [{"key": "metadata.name", "operator": "NotIn", "values": [node]} for node in avoid]
+    required = {"nodeSelectorTerms": [{"matchFields": off_targets}]}
+    template["spec"]["affinity"] = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
