@@ -3,7 +3,7 @@
 A home-made detector declares itself by a label and an annotation on its DaemonSet:
     chaos-gpu/detector: <name>
     chaos-gpu/detector-profile: {"transport": "kmsg", "conditions": […], "attribution": […], "actions": ["cordon"]}
-and a remediator by `chaos-gpu/remediator: cordon.drain.reboot` on its workload.
+and a remediator by `chaos-gpu/remediator: cordon.drain.reboot` on its Deployment, StatefulSet, DaemonSet or CronJob.
 Source of the known ones: NVSentinel, gpud, node-problem-detector (AKS), EKS node monitoring agent, in their own code.
 """
 
@@ -57,6 +57,8 @@ class Remediator(BaseModel):
     actions: tuple[str, ...]
 
 
+DAEMONSETS = "/apis/apps/v1/daemonsets"
+WORKLOADS = (DAEMONSETS, "/apis/apps/v1/deployments", "/apis/apps/v1/statefulsets", "/apis/batch/v1/cronjobs")
 NVSENTINEL_CONDITIONS = ("SysLogsXIDError", "SysLogsSXIDError", "SysLogsGPUFallenOff", "GpuAllWatch", "GpuMemWatch")
 NVSENTINEL = Profile(
     transport="bracket",
@@ -110,11 +112,10 @@ class Watchers(BaseModel):
 
 
 def find_watchers(api: Api) -> Watchers:
-    """Look through the cluster's DaemonSets and Deployments. Raises UsageError on a malformed declared profile."""
-    daemonsets = list(api.items("/apis/apps/v1/daemonsets"))
-    deployments = list(api.items("/apis/apps/v1/deployments"))
-    detectors = [found for found in map(_detector, daemonsets) if found]
-    remediators = [found for found in map(_remediator, daemonsets + deployments) if found]
+    """Look through the cluster's workloads. Raises UsageError on a malformed declared profile."""
+    workloads = {path: list(api.items(path)) for path in WORKLOADS}
+    detectors = [found for found in map(_detector, workloads[DAEMONSETS]) if found]
+    remediators = [found for each in workloads.values() for found in map(_remediator, each) if found]
     acting = [Remediator(name=each.name, actions=each.profile.actions) for each in detectors if each.profile.actions]
     return Watchers(detectors=tuple(detectors), remediators=tuple(remediators + acting))
 

@@ -28,6 +28,8 @@ ENGINE = (
     Right("", "events", ("create", "list"), namespaced=False),
     Right("apps", "daemonsets", ("list",), namespaced=False),
     Right("apps", "deployments", ("list",), namespaced=False),
+    Right("apps", "statefulsets", ("list",), namespaced=False),
+    Right("batch", "cronjobs", ("list",), namespaced=False),
     Right("", "pods", ("create", "get", "list", "watch", "delete")),
     Right("", "pods/log", ("get",)),
     Right("", "pods/exec", ("create", "get")),

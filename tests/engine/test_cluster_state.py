@@ -194,14 +194,19 @@ def test_work_that_is_done(site: Site) -> None:
 def workload(kind: str, name: str, namespace: str = "default", **metadata: Any) -> tuple[str, Json]:
     labels = {"app": name}
     template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+    template["spec"]["nodeSelector"] = {"nowhere": "true"}
     spec: Json = {"selector": {"matchLabels": labels}, "template": template}
-    if kind == "Deployment":
-        spec["replicas"] = 0
-    else:
-        template["spec"]["nodeSelector"] = {"nowhere": "true"}
+    if kind in ("Deployment", "StatefulSet"):
+        spec |= {"replicas": 0}
+    if kind == "StatefulSet":
+        spec |= {"serviceName": name}
+    version = "apps/v1"
+    if kind == "CronJob":
+        template["spec"]["restartPolicy"] = "Never"
+        version, spec = "batch/v1", {"schedule": "0 3 * * *", "jobTemplate": {"spec": {"template": template}}}
     meta = {"name": name, "namespace": namespace, **metadata}
-    body = {"apiVersion": "apps/v1", "kind": kind, "metadata": meta, "spec": spec}
-    return f"apis/apps/v1/namespaces/{namespace}/{kind.lower()}s", body
+    body = {"apiVersion": version, "kind": kind, "metadata": meta, "spec": spec}
+    return f"apis/{version}/namespaces/{namespace}/{kind.lower()}s", body
 
 
 REMEDIATORS = {
@@ -209,10 +214,14 @@ REMEDIATORS = {
     "NVSentinel's drainer": (workload("Deployment", "node-drainer"), "drain"),
     "EKS": (workload("DaemonSet", "eks-node-monitoring-agent"), "reboot, terminate"),
     "karpenter": (workload("Deployment", "karpenter"), "terminate"),
-    "one that says so": (
-        workload("Deployment", "home-made", labels={"chaos-gpu/remediator": "cordon.reboot"}),
-        "reboot",
-    ),
+    **{
+        f"a {kind} that says so": (
+            workload(kind, "home-made", labels={"chaos-gpu/remediator": "cordon.reboot"}),
+            "reboot",
+        )
+        for kind in ("Deployment", "StatefulSet", "DaemonSet", "CronJob")
+    },
+    "a known name, run by the clock": (workload("CronJob", "gpu-reset-nightly"), "reset"),
 }
 
 
