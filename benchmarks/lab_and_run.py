@@ -1,7 +1,7 @@
 """How fast and how exact we are, on the lab, each against its own truth in the same run:
 
 lab ready       `chaos-gpu lab up`, as a ratio to `python -c "import aiohttp"`
-chaos run       an experiment's wall time, less what the platform takes from each record to the node's return (audit log)
+chaos run       an experiment's wall time, less what the platform takes from each record to the node's return
 time to cordon  the reported time and its stated error, against kernel log and audit log, over many injections
 
 Budgets of injections are raised openly, in the experiments made here. Exits 1 when a stated error does not hold.
@@ -62,7 +62,7 @@ def lab(root: Path) -> Iterator[Lab]:
     began = time.monotonic()
     subprocess.run([PROGRAMS / "chaos-gpu", "lab", "up", "--dir", root], check=True, stdout=subprocess.DEVNULL)
     took_s = time.monotonic() - began
-    windows = {f"CHAOS_GPU_{name}_S": "3" for name in ("CORDON", "CONDITION", "UNCORDON")}
+    windows = {f"CHAOS_GPU_{name}_S": "30" for name in ("CORDON", "CONDITION", "UNCORDON")}  # met on a slow machine too
     place = {"KUBECONFIG": f"{root}/kubeconfig", "CHAOS_GPU_CONTEXT": "lab", "CHAOS_GPU_ENVIRONMENT": "lab"}
     env = {**os.environ, **windows, **place, "CHAOS_GPU_HOLD_S": "0.1"}
     try:
@@ -77,8 +77,10 @@ def chaos_run(on: Lab, experiment: Path) -> tuple[float, Json]:
     journal = on.root.parent / "journal.json"
     command = [PROGRAMS / "chaos", "--no-version-check", "run", "--journal-path", journal, experiment]
     began = time.monotonic()
-    subprocess.run(command, env=on.env, cwd=on.root.parent, check=True, capture_output=True)
+    done = subprocess.run(command, env=on.env, cwd=on.root.parent, capture_output=True, text=True, check=False)
     took_s = time.monotonic() - began
+    if done.returncode:
+        sys.exit(f"chaos run did not complete:\n{done.stdout}{done.stderr}")
     return took_s, json.loads(journal.read_text())
 
 
