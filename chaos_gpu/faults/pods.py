@@ -16,6 +16,7 @@ from chaos_gpu.cluster.watch import follow_one
 from chaos_gpu.errors import ApiError, ApiUnavailable, Conflict, NotLanded, Refused
 from chaos_gpu.faults import ours
 from chaos_gpu.faults.names import FAULT, INJECTOR, NAMESPACE, REVERTER, ROLE, RUN, jobs_path, pods_path
+from chaos_gpu.faults.rights import REVERTER_RIGHTS, attributes
 from chaos_gpu.faults.settings import Settings
 from chaos_gpu.payloads.undo import GO
 
@@ -111,8 +112,9 @@ def run_labels(run: str, role: str, fault: str = "") -> dict[str, str]:
 
 
 def reverter_job(settings: Settings, run: str, avoid: list[str], spec: Mapping[str, Any]) -> JsonObject:
-    """Make the reverter Job, kept off the targets."""
-    template = payload_pod(settings, "reverter", spec)
+    """Make the reverter Job, kept off the targets. It asks for its own rights before it says that it is there."""
+    rights = [attributes(right, verb) for right in REVERTER_RIGHTS for verb in right.verbs]
+    template = payload_pod(settings, "reverter", {**spec, "rights": rights})
     template["metadata"]["labels"] = run_labels(run, "reverter")
     template["spec"]["serviceAccountName"] = REVERTER
     # by the node's own name: the hostname label may differ; each requirement takes one, and all of a term must hold
@@ -139,7 +141,8 @@ def reverter_job(settings: Settings, run: str, avoid: list[str], spec: Mapping[s
 def start_job(api: Api, job: JsonObject, token: str, limit_s: float) -> None:
     """Create a Job and see its pod alive: it has said `started`.
 
-    Raises: Refused when another run of this id has made it, ApiUnavailable after `limit_s`.
+    Raises: Refused when another run of this id has made it or it says that it lacks rights, ApiUnavailable after
+    `limit_s`.
     """
     try:
         ours.create(api, jobs_path(), job, token)
@@ -152,8 +155,14 @@ def start_job(api: Api, job: JsonObject, token: str, limit_s: float) -> None:
     selector = f"batch.kubernetes.io/job-name={job['metadata']['name']}"
     while time.monotonic() < end:
         for pod in api.items(pods_path(), labels=selector):
-            if _said(api, pod["metadata"]["name"], "started"):
-                return
+            for event in _said(api, pod["metadata"]["name"]):
+                if event["event"] == "started":
+                    return
+                if event["event"] == "failed":
+                    raise Refused(
+                        f"the reverter could not undo this run: {event.get('reason')}",
+                        remedy="chaos-gpu install grants its rights anew; is its Role older than this version?",
+                    )
         time.sleep(0.05)
     raise ApiUnavailable(
         f"job {job['metadata']['name']} did not come alive within {limit_s:g} s",
@@ -198,12 +207,12 @@ def events_of(api: Api, name: str, limit_s: float) -> Iterator[JsonObject]:
             return
 
 
-def _said(api: Api, name: str, event: str) -> bool:
+def _said(api: Api, name: str) -> list[JsonObject]:
     try:
         lines = list(api.lines(f"{pods_path()}/{name}/log", {}, read_s=5))
     except (ApiError, ApiUnavailable):  # no container yet
-        return False
-    return any(found.get("event") == event for found in map(_event, lines) if found)
+        return []
+    return [found for found in map(_event, lines) if found]
 
 
 def _event(line: bytes) -> JsonObject | None:

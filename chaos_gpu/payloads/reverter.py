@@ -1,6 +1,7 @@
 """The dead-man of a run: a Job that undoes the run from its ledger once the runner's Lease has lapsed.
 
-Spec (JSON): run, namespace, lease (its name), lease_s (seconds), ledger_wait_s (end when no ledger came by then).
+Spec (JSON): run, namespace, lease (its name), lease_s (seconds), ledger_wait_s (end when no ledger came by then),
+rights (what it must be allowed, as a SelfSubjectAccessReview's `resourceAttributes`).
 Sent into its pod as one file together with `undo.py`.
 """
 
@@ -17,6 +18,9 @@ from typing import Any, List, Tuple
 from chaos_gpu.payloads.undo import MERGE_PATCH, Call, Object, Result, expect, ledger_path, read_ledger, recover, utc
 
 ACCOUNT = Path(os.environ.get("SERVICEACCOUNT_DIR", "/var/run/secrets/kubernetes.io/serviceaccount"))
+
+
+REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
 
 def say(event: str, **facts: Any) -> None:
@@ -85,6 +89,18 @@ def steadily(call: Call) -> Call:
             wait = min(2.0, wait * 2)
 
     return patient
+
+
+def missing_rights(call: Call, rights: List[Object]) -> List[str]:
+    """List what this account may not do. A reverter without its rights is alive, and could only look on."""
+    missing = []
+    for right in rights:
+        review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview"}
+        status, answer = call("POST", REVIEWS, {**review, "spec": {"resourceAttributes": right}})
+        if status >= 300 or not (answer.get("status") or {}).get("allowed"):
+            kind = "/".join(filter(None, (right["resource"], right.get("subresource"))))
+            missing.append("{} {}".format(right["verb"], kind))
+    return missing
 
 
 def await_lapse(call: Call, spec: Object) -> bool:
@@ -159,9 +175,17 @@ def drop_lease(call: Call, spec: Object) -> None:
 
 
 def main(argv: List[str]) -> int:
-    """Watch over one run. Exit 0: nothing (more) to undo; 4: something remains, the ledger says what."""
+    """Watch over one run.
+
+    Exit 0: nothing (more) to undo; 3: it may not do its work, and has not begun; 4: something remains, the ledger says
+    what.
+    """
     spec = json.loads(Path(argv[argv.index("--spec") + 1]).read_text())
     call = steadily(Connection())
+    missing = missing_rights(call, spec.get("rights", []))
+    if missing:
+        say("failed", run=spec["run"], reason="it may not " + ", ".join(missing))
+        return 3
     say("started", run=spec["run"])
     left: List[str] = []
     if await_lapse(call, spec):

@@ -175,3 +175,30 @@ def test_the_reverter_may_do_its_work_and_nothing_else(
         for method, path in FORBIDDEN:
             with pytest.raises(Forbidden):
                 api.request(method, path, body={} if method == "POST" else None)
+
+
+ROLE = f"{RBAC}/namespaces/{NAMESPACE}/roles/{REVERTER}"
+CLUSTER_ROLE = f"{RBAC}/clusterroles/{REVERTER}"
+OLDER = [("configmaps", "patch", ROLE), ("pods/log", "get", ROLE), ("nodes", "patch", CLUSTER_ROLE)]
+
+
+@pytest.mark.parametrize(("resource", "verb", "role"), OLDER)
+def test_a_reverter_that_lacks_a_right_lets_nothing_begin(site: Site, resource: str, verb: str, role: str) -> None:
+    """Its role may be of an older version, or edited: alive is not able."""
+    granted = site.lab.get(role)["rules"]
+    less = [
+        {**rule, "verbs": [each for each in rule["verbs"] if rule["resources"] != [resource] or each != verb]}
+        for rule in granted
+    ]
+    before = site.objects()
+    site.merge(role, {"rules": [rule for rule in less if rule["verbs"]]})
+    try:
+        ended = site.run(experiment())
+    finally:
+        site.merge(role, {"rules": granted})
+    assert ended.result.exit_code == 4, ended.text
+    assert f"the reverter could not undo this run: it may not {verb} {resource}" in ended.guard["refused"]["reason"]
+    assert "chaos-gpu install" in ended.guard["refused"]["remedy"]
+    site.lab.wait_gone(f"apis/batch/v1/namespaces/{NAMESPACE}/jobs", f"chaos-gpu-reverter-{ended.guard['run']}")
+    nodes = {name: found for name, found in site.objects().items() if "/nodes " in name}
+    assert nodes == {name: found for name, found in before.items() if "/nodes " in name}
