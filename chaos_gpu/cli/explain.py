@@ -7,7 +7,7 @@ from typing import BinaryIO
 
 import click
 
-from chaos_gpu.cli.options import json_option
+from chaos_gpu.cli.options import json_option, print_json
 from chaos_gpu.cli.textfile import check_text, open_log, pieces_of, with_progress
 from chaos_gpu.criteria.xid.incidents import Incidents
 from chaos_gpu.criteria.xid.stream import LogReader
@@ -38,6 +38,53 @@ def xid(file: str, as_json: bool) -> None:
         lines = _print_events(pieces) if as_json else _print_incidents(pieces)
     if lines == 0:
         click.echo("the input is empty", err=as_json)
+
+
+@explain.command(epilog="Example: dcgmi diag -r 2 -j | chaos-gpu explain dcgm")
+@click.argument("file", default="-", metavar="[FILE|-]")
+@click.option("--exit-status", type=click.IntRange(0, 255), help="Exit status of dcgmi, if you know it.")
+@json_option
+def dcgm(file: str, exit_status: int | None, as_json: bool) -> None:
+    """Explain what DCGM printed: a diagnostic, a health check, an exporter's metrics.
+
+    FILE is what dcgmi diag -j or dcgmi health -c -j printed, of any version from 3.1 on, with whatever stands around
+    the JSON, or an exporter's metrics; without it, standard input is read.
+
+    Nothing passes on missing evidence: a test that was skipped on one GPU, no GPUs, an engine that is paused. A warning
+    that DCGM prints as Fail is a warning again.
+
+    Exits 0 whatever the output says, 4 if it cannot be read: cut off, broken, none of DCGM's. With --json the document
+    then says inconclusive.
+    """
+    from chaos_gpu.criteria.dcgm.document import MAX_BYTES
+    from chaos_gpu.criteria.dcgm.reader import read_output
+    from chaos_gpu.criteria.dcgm.report import NOTHING_READ
+    from chaos_gpu.errors import UsageError
+
+    with ExitStack() as stack:
+        output = _read(check_text(pieces_of(open_log(file, stack)), file), MAX_BYTES)
+    try:
+        report = read_output(output, exit_status)
+    except UsageError:
+        if as_json:
+            print_json(dict(NOTHING_READ))
+        raise
+    if as_json:
+        print_json(report.as_json())
+        return
+    from chaos_gpu.cli.diagnostics import show
+
+    show(report)
+
+
+def _read(pieces: Iterable[bytes], limit: int) -> bytes:
+    """Read no more than shows that the limit is exceeded."""
+    output = bytearray()
+    for piece in pieces:
+        output += piece
+        if len(output) > limit:
+            break
+    return bytes(output)
 
 
 def _print_events(pieces: Iterable[bytes]) -> int:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from rich.console import Console
 from rich.text import Text
 
+from chaos_gpu.cli.telling import counted, labelled
 from chaos_gpu.criteria.xid.catalog import CONTACT_SUPPORT, catalogue
 from chaos_gpu.criteria.xid.event import Event, Kind
 from chaos_gpu.criteria.xid.guide import advice_for, gravity
@@ -20,12 +21,12 @@ def show(incidents: Incidents, lines: int) -> None:
     """Print a summary, then each incident, the gravest first and the newest of equals first."""
     console = Console(highlight=False, soft_wrap=True, markup=False, emoji=False)
     if not incidents.records:
-        console.print(f"no GPU fault in {_count(lines, 'line')}")
+        console.print(f"no GPU fault in {counted(lines, 'line')}")
         return
     places = {incident.pci for incident in incidents}
     console.print(
-        f"{_count(len(incidents) + incidents.forgotten, 'incident')} on {_count(len(places), 'device')}, "
-        f"told by {_count(incidents.records, 'record')} in {_count(lines, 'line')}"
+        f"{counted(len(incidents) + incidents.forgotten, 'incident')} on {counted(len(places), 'device')}, "
+        f"told by {counted(incidents.records, 'record')} in {counted(lines, 'line')}"
     )
     ordered = sorted(incidents, key=lambda each: (-gravity(each.action), -each.last.line))
     for incident in ordered[:MAX_SHOWN]:
@@ -40,27 +41,22 @@ def _told(incident: Incident) -> Iterator[Text]:
     decisive, action = incident.gravest, incident.action
     advice = advice_for(action)
     yield Text(f"{_device(decisive)}  {_name(decisive)}: {_meaning(decisive)}", style=_style(action))
-    yield _line("action", f"{action}: {advice.meaning}")
-    yield _line("first", advice.first)
-    yield _line("when", _when(incident))
-    yield _line("told by", _told_by(incident))
+    yield labelled("action", f"{action}: {advice.meaning}")
+    yield labelled("first", advice.first)
+    yield labelled("when", _when(incident))
+    yield labelled("told by", _told_by(incident))
     if (culprit := incident.culprit) is not None:
         pid = "unknown" if culprit.pid is None else culprit.pid
-        yield _line("process", f"{culprit.process or 'unknown'}, pid {pid}")
+        yield labelled("process", f"{culprit.process or 'unknown'}, pid {pid}")
     if (resolution := decisive.resolution) is not None:
-        yield _line("decoded", f"drivers before R575: {resolution.lt_r575}; from R575 on: {resolution.ge_r575}")
-    yield _line("record", decisive.text or "(no text)")
+        yield labelled("decoded", f"drivers before R575: {resolution.lt_r575}; from R575 on: {resolution.ge_r575}")
+    yield labelled("record", decisive.text or "(no text)")
     beside = [event for event in incident.examples.values() if event is not decisive]
     for event in sorted(beside, key=lambda each: -gravity(incident.action_of(each)))[:_CODES_NAMED]:
-        yield _line("beside", f"{_name(event)}: {_meaning(event)} ({incident.action_of(event)}) {event.text}")
+        yield labelled("beside", f"{_name(event)}: {_meaning(event)} ({incident.action_of(event)}) {event.text}")
     if incident.injected:
         whose = "all of it" if incident.injected == incident.records else f"{incident.injected:,} records"
-        yield _line("note", f"{whose} made on purpose: written from user space, or flagged as injected")
-
-
-def _line(label: str, text: str) -> Text:
-    printable = "".join(each if each.isprintable() else " " for each in text)
-    return Text(f"    {label:<8} {printable}")
+        yield labelled("note", f"{whose} made on purpose: written from user space, or flagged as injected")
 
 
 def _device(event: Event) -> str:
@@ -102,20 +98,16 @@ def _told_by(incident: Incident) -> str:
     named = ", ".join(f"{code} ×{count:,}" for code, count in counts[:_CODES_NAMED])
     more = f" and {len(counts) - _CODES_NAMED} more codes" if len(counts) > _CODES_NAMED else ""
     times = f", {incident.faults:,} times" if incident.faults > 1 else ""
-    return f"{_count(incident.records, 'record')}{times}: {named}{more}"
+    return f"{counted(incident.records, 'record')}{times}: {named}{more}"
 
 
 def _notes(incidents: Incidents) -> Iterator[str]:
     if len(incidents) > MAX_SHOWN:
-        yield f"{_count(len(incidents) - MAX_SHOWN, 'lesser incident')} not shown; --json has every record"
+        yield f"{counted(len(incidents) - MAX_SHOWN, 'lesser incident')} not shown; --json has every record"
     if incidents.forgotten:
-        yield f"{_count(incidents.forgotten, 'older incident')} counted, but not kept; --json has every record"
+        yield f"{counted(incidents.forgotten, 'older incident')} counted, but not kept; --json has every record"
     if incidents.replayed:
-        yield f"{_count(incidents.replayed, 'record')} read twice (a reader began anew) and counted once"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+        yield f"{counted(incidents.replayed, 'record')} read twice (a reader began anew) and counted once"
 
 
 def _style(action: str) -> str:

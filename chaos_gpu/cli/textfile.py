@@ -29,7 +29,7 @@ _FORMATS = {
     b"PK\x03\x04": ("a zip archive", "unzip -p {} | chaos-gpu explain …"),
     b"LPKSHHRH": ("a systemd journal", "journalctl --file {} -k | chaos-gpu explain …"),
     b"\xff\xfe": ("UTF-16 text", "iconv -f utf-16 -t utf-8 {} | chaos-gpu explain …"),
-    b"\x7fELF": ("a program", "name a log"),
+    b"\x7fELF": ("a program", "name a text"),
 }
 
 
@@ -41,7 +41,7 @@ def open_log(name: str, stack: ExitStack) -> IO[bytes]:
     """
     if name == "-":
         if sys.stdin.isatty():
-            click.echo("reading from the terminal: paste the log, end with Ctrl-D", err=True)
+            click.echo("reading from the terminal: paste the text, end with Ctrl-D", err=True)
         return sys.stdin.buffer
     path = Path(name)
     if path.is_dir():
@@ -104,7 +104,7 @@ def check_text(pieces: Iterator[bytes], name: str) -> Iterator[bytes]:
         if first.startswith(magic):
             raise _unusable(f"{_called(name)} is {what}", remedy=remedy.format("FILE" if name == "-" else name))
     if _is_binary(first[:_SAMPLE_BYTES]):
-        raise _unusable(f"{_called(name)} is no text", remedy="give the kernel log as text, e.g. from dmesg")
+        raise _unusable(f"{_called(name)} is no text", remedy="give it as text, as the tool printed it")
     yield first
     yield from pieces
 
