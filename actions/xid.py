@@ -10,7 +10,13 @@ __all__ = ["inject_xid"]
 
 
 def inject_xid(
-    configuration: Dict[str, Any], fault: str, code: int, form: str = "process", node: str = "", gpu: str = ""
+    configuration: Dict[str, Any],
+    fault: str,
+    code: int,
+    form: str = "process",
+    node: str = "",
+    gpu: str = "",
+    transport: str = "",
 ) -> Dict[str, Any]:
     """Write one fake Xid record to a GPU node's kernel log, and prove by reading it back that it landed.
 
@@ -24,6 +30,8 @@ def inject_xid(
         form: `process` (with pid and name) or `plain` (without).
         node: a GPU node, "" for one that the guard chose under the run's seed.
         gpu: index, UUID or PCI address, "" for one that the guard chose.
+        transport: `kmsg` (for readers of raw records) or `bracket` (with a time in front, for the journal's readers),
+            "" for the one that the target's detectors read. Only those who can see the record are judged by it.
 
     Returns: {fault, node, gpu, pci, seq, text, error_s}: where the record landed and how well its time is known.
     Raises: NotLanded when it was not read back, TargetError when the target is not fit any more.

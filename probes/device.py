@@ -5,8 +5,15 @@ from typing import Any, Dict, List
 
 from chaos_gpu.criteria import device
 from chaos_gpu.criteria.timeline import Landed, Timeline
-from chaos_gpu.criteria.xid.policy import Action, expected_action
-from chaos_gpu.faults.observe import events_naming, landed_of, timeline, wait_for_condition, wait_for_cordon
+from chaos_gpu.criteria.xid.policy import Action
+from chaos_gpu.faults.observe import (
+    events_naming,
+    landed_of,
+    timeline,
+    wait_for_condition,
+    wait_for_cordon,
+    watch_delay_s,
+)
 from chaos_gpu.faults.run import Run, armed_run
 from chaos_gpu.verdict import Judgement, Outcome, Verdict, inconclusive
 
@@ -27,9 +34,9 @@ def xid_detected(configuration: Dict[str, Any], fault: str) -> Dict[str, Any]:
     """
     run = armed_run(configuration)
     landed, limit_s = landed_of(run, fault), run.settings.condition_s
-    conditions = run.watchers.conditions()
+    conditions = run.injection(fault).plan.conditions
     wait_for_condition(run, landed, conditions, landed.at_s + 2 * limit_s)
-    judgement = device.judge_detection(landed, timeline(run), conditions, limit_s)
+    judgement = device.judge_detection(landed, timeline(run, landed), conditions, limit_s)
     return run.publish([run.record("DEV-02", judgement)])
 
 
@@ -50,9 +57,9 @@ def time_to_cordon(configuration: Dict[str, Any], fault: str) -> Dict[str, Any]:
     landed, settings = landed_of(run, fault), run.settings
     cordoned_s = wait_for_cordon(run, landed, until_s=landed.at_s + 2 * settings.cordon_s)
     if cordoned_s is not None:
-        _watch_hold(run, cordoned_s + settings.hold_s + run.watch_delay_s)
-    seen = timeline(run)
-    policy = _policy_action(landed, seen, settings.cordon_s)
+        _watch_hold(run, cordoned_s + settings.hold_s + watch_delay_s(run, landed))
+    seen = timeline(run, landed)
+    policy = _policy_action(run, landed, seen, settings.cordon_s)
     verdicts = [
         run.record("DEV-02", device.judge_cordon_target(landed, seen, settings.cordon_s, settings.hold_s)),
         run.record("DEV-06", policy),
@@ -77,17 +84,17 @@ def node_kept(configuration: Dict[str, Any], fault: str) -> Dict[str, Any]:
     run = armed_run(configuration)
     landed, window_s = landed_of(run, fault), run.settings.cordon_s
     wait_for_cordon(run, landed, until_s=landed.at_s + window_s + run.watch_delay_s + landed.error_s)
-    seen = timeline(run)
-    judgement = _with_positive_control(run, fault, landed, _policy_action(landed, seen, window_s))
+    seen = timeline(run, landed)
+    judgement = _with_positive_control(run, fault, landed, _policy_action(run, landed, seen, window_s))
     return run.publish([run.record("DEV-06", judgement)])
 
 
-def _policy_action(landed: Landed, seen: Timeline, window_s: float) -> Judgement:
-    return device.judge_policy_action(landed, seen, expected_action(landed.code).action, window_s)
+def _policy_action(run: Run, landed: Landed, seen: Timeline, window_s: float) -> Judgement:
+    return device.judge_policy_action(landed, seen, run.settings.action_for(landed.code), window_s)
 
 
 def _with_positive_control(run: Run, fault: str, landed: Landed, judgement: Judgement) -> Judgement:
-    if judgement.outcome is not Outcome.PASS or expected_action(landed.code).action is not Action.NONE:
+    if judgement.outcome is not Outcome.PASS or run.settings.action_for(landed.code) is not Action.NONE:
         return judgement
     signs = events_naming(run, fault)
     if not signs:

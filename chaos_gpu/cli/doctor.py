@@ -8,8 +8,9 @@ import click
 from chaos_gpu.cli.options import context_option, json_option, print_json
 from chaos_gpu.cluster.client import Api, connect
 from chaos_gpu.criteria.registry import criteria
+from chaos_gpu.criteria.xid.policy import Action
 from chaos_gpu.errors import NotFound, TargetError
-from chaos_gpu.faults.detectors import Watchers, detectors_by_node, find_watchers
+from chaos_gpu.faults.detectors import Detector, Watchers, cannot_judge, detectors_by_node, find_watchers
 from chaos_gpu.faults.ledger import CLOSED, ledgers
 from chaos_gpu.faults.names import ENABLED, ENVIRONMENT, NAMESPACE
 from chaos_gpu.faults.rights import ENGINE, missing_rights
@@ -65,12 +66,14 @@ def examine(api: Api, selector: str) -> Findings:
     found.missing_rights = list(map(str, missing_rights(api, ENGINE)))
     found.obstacles += [f"missing right: {right}" for right in found.missing_rights]
     watchers = find_watchers(api)
-    _fleet(api, selector, watchers, found)
+    readers = detectors_by_node(api, watchers)
+    _fleet(api, selector, watchers, readers, found)
     found.detectors = [{"name": each.name, **each.profile.model_dump(mode="json")} for each in watchers.detectors]
     found.remediators = [each.model_dump(mode="json") for each in watchers.remediators]
-    covered = any(node["detectors"] for node in found.gpu_nodes)
-    why = "" if covered else "no detector with a Ready pod reads a GPU node's kernel log"
-    found.criteria = {criterion.id: why for criterion in criteria()}
+    there = [readers.get(node["name"], []) for node in found.gpu_nodes] or [[]]
+    for criterion in criteria():
+        reasons = [cannot_judge(criterion.id, each, Action.CORDON) for each in there]
+        found.criteria[criterion.id] = min(reasons, key=len)  # one node on which it can be judged is enough
     return found
 
 
@@ -87,13 +90,12 @@ def _opt_in(api: Api, found: Findings) -> None:
     found.obstacles += [f"run {run} is not closed: chaos-gpu status {run}" for run in found.open_runs]
 
 
-def _fleet(api: Api, selector: str, watchers: Watchers, found: Findings) -> None:
+def _fleet(api: Api, selector: str, watchers: Watchers, readers: dict[str, list[Detector]], found: Findings) -> None:
     try:
         nodes = gpu_nodes(api, selector)
     except TargetError as failure:
         found.obstacles.append(failure.reason)
         return
-    readers = detectors_by_node(api, watchers)
     for node in nodes:
         name = node["metadata"]["name"]
         why_not = unfit(node, watchers.conditions(), watchers.attribution())

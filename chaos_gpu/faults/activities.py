@@ -57,8 +57,8 @@ def does(activity: Activity, what: tuple[str, str]) -> bool:
 
 def xid_arguments(activity: Activity) -> dict[str, Any]:
     """Return the arguments of an inject_xid, with its defaults. Raises UsageError for one of the wrong type."""
-    arguments = {"form": "process", "node": "", "gpu": "", **activity["provider"]["arguments"]}
-    for key in ("fault", "form", "node", "gpu"):
+    arguments = {"form": "process", "node": "", "gpu": "", "transport": "", **activity["provider"]["arguments"]}
+    for key in ("fault", "form", "node", "gpu", "transport"):
         if not isinstance(arguments.get(key), str):
             raise UsageError(
                 f"{_name(activity)}: `{key}` must be text, got {arguments.get(key)!r}", f'write it as {key}: "…"'

@@ -9,10 +9,12 @@ Source of the known ones: NVSentinel, gpud, node-problem-detector (AKS), EKS nod
 
 import json
 from collections.abc import Iterable
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from chaos_gpu.cluster.client import Api, JsonObject
+from chaos_gpu.criteria.xid.policy import Action
 from chaos_gpu.errors import UsageError
 from chaos_gpu.faults.names import DETECTOR, DETECTOR_PROFILE, REMEDIATOR
 from chaos_gpu.faults.settings import problems
@@ -31,7 +33,7 @@ class Profile(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    transport: str = ""
+    transport: Literal["", "kmsg", "bracket"] = ""
     conditions: tuple[str, ...] = ()
     attribution: tuple[str, ...] = ()
     actions: tuple[str, ...] = ()
@@ -138,6 +140,26 @@ def detectors_by_node(api: Api, watchers: Watchers, node: str = "") -> dict[str,
         for name in sorted({str(pod["spec"].get("nodeName") or "") for pod in pods if _is_ready(pod)} - {""}):
             found.setdefault(name, []).append(detector)
     return found
+
+
+def cannot_judge(criterion: str, detectors: Iterable[Detector], action: Action) -> str:
+    """Say why what these detectors tell is not enough to judge a criterion by, or "" when it is.
+
+    Args:
+        criterion: its id.
+        detectors: those that can see the record.
+        action: what the policy calls for.
+    """
+    there = list(detectors)
+    if not there:
+        return "no detector reads the kernel log there"
+    names = ", ".join(each.name for each in there)
+    conditions = any(each.profile.conditions for each in there)
+    if criterion == "DEV-02" and not conditions:
+        return f"{names}: no node condition is known that could name the record"
+    if action is Action.CORDON and not conditions and not any(each.profile.attribution for each in there):
+        return f"{names}: no condition, label or annotation is known that could say why a node was cordoned"
+    return ""
 
 
 def _detector(daemonset: JsonObject) -> Detector | None:

@@ -5,6 +5,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from chaos_gpu.cluster.client import JsonObject
+from chaos_gpu.faults.detectors import Detector
 from chaos_gpu.faults.targets import Target
 
 
@@ -20,13 +21,21 @@ class Consequence(BaseModel):
 
 
 class Plan(BaseModel):
-    """One injection, fully decided. `facts` go into the ledger; `pod` is the injector that carries it out."""
+    """One injection, fully decided.
+
+    Attributes:
+        detectors: those on the target that can see it; nobody else is judged by it.
+        facts: what goes into the ledger.
+        pod: the injector that carries it out.
+        scan_pod: what looks afterwards whether other records came.
+    """
 
     model_config = ConfigDict(frozen=True)
 
     fault: str
     kind: str
     target: Target
+    detectors: tuple[Detector, ...]
     change: str
     undo: str
     consequence: Consequence
@@ -34,6 +43,11 @@ class Plan(BaseModel):
     facts: dict[str, Any]
     pod: JsonObject
     scan_pod: JsonObject
+
+    @property
+    def conditions(self) -> tuple[str, ...]:
+        """The node conditions that may be expected to name it."""
+        return tuple(dict.fromkeys(name for each in self.detectors for name in each.profile.conditions))
 
     def as_text(self) -> str:
         """Say it for people: one line each."""
@@ -43,6 +57,7 @@ class Plan(BaseModel):
                 f"{self.fault}",
                 f"  target       {self.target}",
                 f"  change       {self.change}",
+                f"  seen by      {', '.join(each.name for each in self.detectors) or 'no detector'}",
                 f"  undo         {self.undo}",
                 f"  consequence  the platform may cordon the node and set {reaction};"
                 f" waited for {self.consequence.reaction_s:g} s, its return for {self.consequence.uncordon_s:g} s",

@@ -20,7 +20,7 @@ from chaos_gpu.faults.rights import ENGINE, missing_rights
 from chaos_gpu.faults.run import Run
 from chaos_gpu.faults.settings import GuardArguments, Settings, new_run_id
 from chaos_gpu.faults.targets import Target, choose_gpu, choose_node, foreign_work, gpu_nodes, unfit
-from chaos_gpu.faults.xid import Aim, plan_xid
+from chaos_gpu.faults.xid import Aim, Wanted, plan_xid
 
 
 def arm(
@@ -149,7 +149,9 @@ def _plans(
         plans[plan.fault] = plan
     check_blast_radius(plans.values(), guard, len(fleet))
     check_repeats(plans.values(), had, guard)
-    return plans, chooser.detectors()
+    groups = [plan.detectors for plan in plans.values()]
+    seeing = {each.name: each for group in groups for each in group}
+    return plans, list(seeing.values()) if all(groups) else []
 
 
 def _wanted(settings: Settings, given: dict[str, Any]) -> tuple[str, str]:
@@ -159,7 +161,7 @@ def _wanted(settings: Settings, given: dict[str, Any]) -> tuple[str, str]:
 def _plan_one(settings: Settings, guard: GuardArguments, run: str, activity: Activity, chooser: "_Chooser") -> Plan:
     given = xid_arguments(activity)
     aim = chooser.target(_wanted(settings, given))
-    return plan_xid(settings, guard, run, given["fault"], given["code"], given["form"], aim)
+    return plan_xid(settings, guard, run, Wanted(*(given[each] for each in Wanted._fields)), aim)
 
 
 class _Chooser:
@@ -184,11 +186,6 @@ class _Chooser:
         if wanted not in self._chosen:
             self._chosen[wanted] = self._choose(*wanted)
         return self._chosen[wanted]
-
-    def detectors(self) -> list[Detector]:
-        """Return the detectors on all targets together; none when one of the targets has none."""
-        groups = [aim.detectors for aim in self._chosen.values()]
-        return list({each.name: each for group in groups for each in group}.values()) if all(groups) else []
 
     def _choose(self, wanted_node: str, wanted_gpu: str) -> Aim:
         node = choose_node(self._api, self._fleet, wanted_node, self._seed, self._why_not)

@@ -1,11 +1,13 @@
 """What an experiment's configuration and its guard's arguments say, checked once."""
 
+import json
 import secrets
 import time
 from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
+from chaos_gpu.criteria.xid.policy import Action, expected_action, policy_with
 from chaos_gpu.errors import UsageError
 from chaos_gpu.faults.names import GPU_NODES, RUN_ID
 
@@ -28,6 +30,7 @@ class Settings(BaseModel):
     node: str = ""
     gpu: str = ""
     seed: str = ""
+    policy: dict[int | str, str] = Field(default_factory=dict)
     image: str = DEFAULT_IMAGE
     image_pull_secret: str = ""
     lease_s: float = Field(default=15, ge=1, le=300)
@@ -46,6 +49,17 @@ class Settings(BaseModel):
             raise ValueError("still holds an unresolved ${…}")
         return str(value) if isinstance(value, int) else value
 
+    @field_validator("policy", mode="before")
+    @classmethod
+    def _from_json(cls, value: Any) -> Any:
+        """Read it from text too: a value from the environment is."""
+        if not isinstance(value, str):
+            return value
+        try:
+            return json.loads(value) if value.strip() else {}
+        except (ValueError, RecursionError):
+            raise ValueError("is not JSON") from None
+
     @classmethod
     def read(cls, configuration: dict[str, Any]) -> Self:
         """Read them from a resolved experiment configuration. Raises UsageError naming key and reason."""
@@ -58,9 +72,14 @@ class Settings(BaseModel):
                 f"run id {found.run!r} is not a DNS label of up to 32 characters",
                 remedy="give CHAOS_GPU_RUN lower-case letters, digits and dashes, or unset it",
             )
+        policy_with(found.policy)
         if not found.selector.strip():
             raise UsageError("the node selector is empty: that would be every node", remedy="unset CHAOS_GPU_SELECTOR")
         return found
+
+    def action_for(self, code: int) -> Action:
+        """Say what this site's policy calls for when an Xid comes."""
+        return expected_action(code, policy_with(self.policy)).action
 
     @property
     def reaction_s(self) -> float:

@@ -5,6 +5,7 @@ from typing import Any
 
 from chaos_gpu.cluster.client import JsonObject
 from chaos_gpu.errors import TargetError, UsageError
+from chaos_gpu.faults.detectors import cannot_judge
 from chaos_gpu.faults.names import EXERCISE
 from chaos_gpu.faults.observe import schedulable
 from chaos_gpu.faults.run import Run
@@ -12,7 +13,10 @@ from chaos_gpu.faults.targets import gpu_nodes, raised_conditions
 from chaos_gpu.verdict import Judgement, Outcome, Verdict, failed, inconclusive, passed, worst
 
 PLATFORM = "PLATFORM"
-REMEDY_DETECTOR = "deploy a detector that reads the kernel log on the target; chaos-gpu doctor lists what was found"
+REMEDY_DETECTOR = (
+    "deploy a detector that reads the kernel log on the target, or complete its profile (docs/safety.md);"
+    " chaos-gpu doctor lists what was found"
+)
 
 
 def platform_ready(run: Run) -> dict[str, Any]:
@@ -41,8 +45,8 @@ def criteria_hold(run: Run, criteria: Iterable[str]) -> dict[str, Any]:
             f"no probe of this method judges {', '.join(unowed)}", remedy="chaos-gpu criteria lists probes"
         )
     if run.phase == "before":
-        lacking = "" if run.detectors else _no_detector(run)
-        verdicts = [run.record(each, inconclusive(lacking, {}, REMEDY_DETECTOR)) for each in wanted] if lacking else []
+        lacking = {each: why for each in wanted if (why := _lacking(run, each))}
+        verdicts = [run.record(each, inconclusive(why, {}, REMEDY_DETECTOR)) for each, why in lacking.items()]
         return {"status": 0 if lacking else 1, "verdicts": [verdict.as_json() for verdict in verdicts]}
     judged = [Verdict.of(criterion, _fold(run, criterion)) for criterion in wanted]
     holds = all(verdict.outcome is Outcome.PASS for verdict in judged)
@@ -60,9 +64,12 @@ def _fold(run: Run, criterion: str) -> Judgement:
     return passed(f"{owed} of {owed} verdicts pass", evidence)
 
 
-def _no_detector(run: Run) -> str:
-    nodes = ", ".join(sorted({plan.target.node for plan in run.plans.values()})) or "no target"
-    return f"no detector reads the kernel log of {nodes}"
+def _lacking(run: Run, criterion: str) -> str:
+    """Say why a criterion could not be judged by the faults that are planned, or "" when it can."""
+    for plan in run.plans.values():
+        if why := cannot_judge(criterion, plan.detectors, run.settings.action_for(plan.facts["code"])):
+            return f"{plan.target.node}: {why}"
+    return "" if run.plans else "no fault is planned"
 
 
 def _picture(node: JsonObject, run: Run) -> dict[str, Any]:

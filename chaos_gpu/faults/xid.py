@@ -26,7 +26,7 @@ class Aim(NamedTuple):
 
     Attributes:
         target: the GPU whose address the record bears.
-        detectors: those that read the target node's kernel log; they decide the transport.
+        detectors: those that read the target node's kernel log.
         exhausted: GPU UUIDs that had their injections of the last 24 h, with the reason.
     """
 
@@ -35,22 +35,37 @@ class Aim(NamedTuple):
     exhausted: dict[str, str]
 
 
-def plan_xid(settings: Settings, guard: GuardArguments, run: str, fault: str, code: int, form: str, aim: Aim) -> Plan:
+class Wanted(NamedTuple):
+    """The record that an experiment asks for.
+
+    Attributes:
+        fault: its name, unique in the experiment.
+        code: an Xid code of the catalogue.
+        form: `plain` or `process`.
+        transport: `kmsg`, `bracket`, or "" for what the target's detectors read.
+    """
+
+    fault: str
+    code: int
+    form: str
+    transport: str
+
+
+def plan_xid(settings: Settings, guard: GuardArguments, run: str, wanted: Wanted, aim: Aim) -> Plan:
     """Decide one Xid injection.
 
     Args:
         settings: the experiment's configuration.
         guard: what the experiment allows.
         run: the run's id.
-        fault: its name, unique in the experiment.
-        code: an Xid code of the catalogue.
-        form: `plain` or `process`.
+        wanted: the record.
         aim: the target and what watches over it.
 
     Raises: UsageError for bad input, Refused for a code that needs to be allowed by name.
     """
+    fault, code, form, _ = wanted
     check_name(fault)
-    transport = transport_for(aim.detectors)
+    transport = transport_for(wanted, aim.detectors)
     check_code(fault, code, transport, guard)
     marker = marker_of(run, fault)
     record = compose(code, PCI_PLACEHOLDER, form=form, marker=marker)
@@ -59,6 +74,7 @@ def plan_xid(settings: Settings, guard: GuardArguments, run: str, fault: str, co
         fault=fault,
         kind=KIND,
         target=aim.target,
+        detectors=tuple(each for each in aim.detectors if each.profile.transport == transport),
         change=f"one kernel record Xid {code} ({lookup(code).mnemonic}), {form}, transport {transport}",
         undo="none: a kernel record stays in the log; instead: the platform's reaction is seen through",
         consequence=foreseen_by(aim.detectors, settings),
@@ -120,7 +136,18 @@ def _injector(settings: Settings, run: str, fault: str, aim: Aim, written: str, 
     return pod
 
 
-def transport_for(detectors: list[Detector]) -> Transport:
-    """Choose how to write so that the node's detectors can see it; one write cannot reach both kinds of reader."""
-    wanted = {each.profile.transport for each in detectors}
-    return Transport.BRACKET if wanted == {"bracket"} else Transport.KMSG
+def transport_for(wanted: Wanted, detectors: list[Detector]) -> Transport:
+    """Choose how to write, so that the node's detectors can see it. Raises UsageError where that is not one way."""
+    if wanted.transport:
+        if wanted.transport not in list(Transport):
+            raise UsageError(
+                f"{wanted.fault}: no transport {wanted.transport!r}", remedy=f"one of: {', '.join(Transport)}"
+            )
+        return Transport(wanted.transport)
+    readers = {each.profile.transport: each.name for each in detectors}
+    if len(readers) > 1:
+        raise UsageError(
+            f"{wanted.fault}: {' and '.join(readers.values())} do not read the same records, and one write reaches one",
+            remedy=f"name one at inject_xid, as transport: {' or '.join(readers)}; the other is not judged then",
+        )
+    return Transport.BRACKET if "bracket" in readers else Transport.KMSG

@@ -254,6 +254,27 @@ def test_raw_119_where_it_may_be(site: Site) -> None:
     assert code == 0, text
 
 
+DEAF = {"transport": "kmsg"}
+PROFILE = "chaos-gpu/detector-profile"
+
+
+def test_a_detector_that_tells_nothing_is_not_enough(site: Site) -> None:
+    """One that only reads the log, as gpud does: a fatal record would cost a node, and could not be judged."""
+    whole = site.lab.get(DAEMONSET)["metadata"]["annotations"][PROFILE]
+    detected = activity("probe", "seen", "chaos_gpu.probes.device", "xid_detected", fault="xid-48")
+    fatal = experiment(inject("xid-48", 48), detected, *over("xid-48"), criteria=["DEV-02"])
+    with patched(site, DAEMONSET, note(PROFILE, json.dumps(DEAF)), note(PROFILE, whole)), unchanged(site):
+        ended = site.run(fatal)
+        code, text = site.cli("doctor", "--json")
+    assert ended.result.exit_code == 2, ended.text
+    assert ended.guard["refused"] is None
+    why = "gpu-health-agent: no node condition is known that could name the record"
+    assert why in json.dumps(ended.journal)
+    found = json.loads(text)["criteria"]
+    assert (code, found["DEV-02"]) == (2, why)
+    assert all("could say why a node was cordoned" in found[each] for each in ("DEV-06", "DEV-07"))
+
+
 # --- exit codes of whole runs ----------------------------------------------------------------------------------------
 
 
