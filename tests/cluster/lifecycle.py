@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from chaos_gpu.lab.kubelet.devices import GPU_RESOURCE, GPUS_PER_NODE
 from tests.cluster import builds, cgroups, control_plane, kueue
 from tests.cluster.builds import Programs, Tell
 from tests.cluster.errors import ClusterError
@@ -37,7 +38,7 @@ class Cluster(NamedTuple):
         with contextlib.suppress(ValueError, KeyError):
             status = json.loads(self.kubectl.try_raw(f"/api/v1/nodes/{name}"))["status"]
             ready = any(each["type"] == "Ready" and each["status"] == "True" for each in status["conditions"])
-            return bool(ready and status["allocatable"].get("nvidia.com/gpu", "0") != "0")
+            return bool(ready and status["allocatable"].get(GPU_RESOURCE) == str(GPUS_PER_NODE))
         return False
 
     def hold(self, service: str, node: str = "") -> None:

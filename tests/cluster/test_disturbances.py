@@ -50,7 +50,8 @@ DISTURBANCES = [
 def test_nothing_stays_and_nothing_is_hidden(site: Site, disturbance: Disturbance) -> None:
     site.deploy()
     running = site.start(site.one_fault(), node=TARGET)
-    until(lambda: has_landed(site), RUN_LIMIT_S, "the fault did not land")
+    until(lambda: has_landed(site) or running.poll() is not None, RUN_LIMIT_S, "the fault did not land")
+    assert running.poll() is None, site.finish(running)
     disturbance.begin(site.cluster)
     try:
         wait_out(disturbance.seconds)

@@ -42,6 +42,7 @@ type resource struct {
 	server     *grpc.Server
 
 	mutex   sync.Mutex
+	wanted  state
 	devices []*api.Device
 	changed chan struct{} // closed when devices change
 }
@@ -66,8 +67,8 @@ func (r *resource) update(wanted state) {
 	}
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
-	if !reflect.DeepEqual(devices, r.devices) {
-		r.devices = devices
+	if r.devices == nil || !reflect.DeepEqual(wanted, r.wanted) { // devices themselves change when they are sent
+		r.wanted, r.devices = wanted, devices
 		close(r.changed)
 		r.changed = make(chan struct{})
 	}
@@ -156,7 +157,7 @@ func follow(control, node string) {
 			kubelet = nil
 			continue
 		}
-		restarted := kubelet == nil || !os.SameFile(kubelet, current)
+		restarted := kubelet == nil || !os.SameFile(kubelet, current) || kubelet.ModTime() != current.ModTime()
 		registered := true
 		for name, each := range wanted {
 			known, found := resources[name]
