@@ -48,7 +48,8 @@ def dcgm(file: str, exit_status: int | None, as_json: bool) -> None:
     """Explain what DCGM printed: a diagnostic, a health check, an exporter's metrics.
 
     FILE is what dcgmi diag -j or dcgmi health -c -j printed, of any version from 3.1 on, with whatever stands around
-    the JSON, or an exporter's metrics; without it, standard input is read.
+    the JSON, or an exporter's metrics; without it, standard input is read. With what dcgmi discovery -l printed in
+    front of the JSON, GPUs get their UUIDs.
 
     Nothing passes on missing evidence: a test that was skipped on one GPU, no GPUs, an engine that is paused. A warning
     that DCGM prints as Fail is a warning again.

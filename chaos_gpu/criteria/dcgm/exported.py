@@ -38,7 +38,7 @@ def _health(gpu: GpuSeries, sample: Sample) -> Result:
     watch, code = sample.labels.get("health_watch", HEALTH), sample.labels.get("health_error_code", "")
     status = _STATUS.get(sample.value, Status.UNKNOWN)
     number = int(code) if code.isascii() and code.isdecimal() and len(code) < 10 else None
-    errors = () if status is Status.PASS else (DiagError(number, None, None, code),)
+    errors = () if status not in (Status.WARN, Status.FAIL) else (DiagError(number, None, None, code),)
     return Result(watch, _entity(gpu), status, errors, gpu.uuid)
 
 

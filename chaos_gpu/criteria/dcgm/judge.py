@@ -16,12 +16,13 @@ class _Point(NamedTuple):
     why: str
 
 
-def judge_reading(reading: Reading, exit_status: int | None = None) -> Report:
+def judge_reading(reading: Reading, exit_status: int | None = None, noise: str = "") -> Report:
     """Judge an output.
 
     Args:
         reading: the output.
         exit_status: of the command, if it is known; 226 may mean a warning only, 0 of `health` means nothing.
+        noise: what stood around it.
     """
     points = [*_of_results(reading.results), *_of_claim(reading), *_of_evidence(reading)]
     points += _of_exit_status(exit_status, worst([point.says for point in points]))
@@ -33,7 +34,7 @@ def judge_reading(reading: Reading, exit_status: int | None = None) -> Report:
         action = Action.TRIAGE
     points.sort(key=lambda point: list(Says).index(point.says))  # stable: results stay in their order
     reasons = tuple(dict.fromkeys(point.why for point in points if point.why))
-    return Report(reading, verdict, action, reasons)
+    return Report(reading, verdict, action, reasons, noise)
 
 
 def _of_results(results: tuple[Result, ...]) -> Iterator[_Point]:

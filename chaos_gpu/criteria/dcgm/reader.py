@@ -3,12 +3,13 @@
 import re
 
 from chaos_gpu.criteria.dcgm.diag import is_diag, read_diag
+from chaos_gpu.criteria.dcgm.discovery import read_discovery
 from chaos_gpu.criteria.dcgm.document import QUOTED_CHARS, Found, find_documents
 from chaos_gpu.criteria.dcgm.exported import read_exported
 from chaos_gpu.criteria.dcgm.health import is_health, read_health
 from chaos_gpu.criteria.dcgm.judge import judge_reading
 from chaos_gpu.criteria.dcgm.metrics import looks_like_metrics, read_metrics
-from chaos_gpu.criteria.dcgm.report import Report
+from chaos_gpu.criteria.dcgm.report import Reading, Report
 from chaos_gpu.criteria.dcgm.returns import meaning_of
 from chaos_gpu.errors import UsageError
 
@@ -29,7 +30,8 @@ def read_output(output: bytes, exit_status: int | None = None) -> Report:
     """Read and judge what `dcgmi diag -j` or `dcgmi health -c -j` printed, or dcgm-exporter.
 
     Args:
-        output: any bytes up to `MAX_BYTES`; standard output, with whatever was printed around the JSON.
+        output: any bytes up to `MAX_BYTES`; standard output, with whatever was printed around the JSON; if that is what
+            `dcgmi discovery -l` prints, GPUs are known by their UUIDs.
         exit_status: of the command, if it is known.
 
     Raises:
@@ -45,7 +47,17 @@ def read_output(output: bytes, exit_status: int | None = None) -> Report:
         raise _nothing(output, found, exit_status)
     document = ours[0].document
     reading = read_diag(document) if is_diag(document) else read_health(document)
-    return judge_reading(reading, exit_status)._replace(noise=ours[0].noise)
+    return judge_reading(_with_uuids(reading, read_discovery(ours[0].noise)), exit_status, noise=ours[0].noise)
+
+
+def _with_uuids(reading: Reading, uuids: dict[str, str]) -> Reading:
+    """Name GPUs by their UUIDs, and know of those that were not tested."""
+    if not uuids:
+        return reading
+    told = frozenset[str]() if reading.schema == "health" else frozenset(uuids)  # health may not have seen them
+    gpus = reading.gpus | told
+    results = tuple(result._replace(uuid=uuids.get(result.entity or "")) for result in reading.results)
+    return reading._replace(results=results, gpus=gpus, gpu_count=max(reading.gpu_count, len(gpus)))
 
 
 def _nothing(output: bytes, found: list[Found], exit_status: int | None) -> UsageError:
