@@ -18,9 +18,6 @@ from chaos_gpu.faults.pods import events_of, reverter_job, start_job, start_pod
 from chaos_gpu.faults.run import Injection, Run
 from chaos_gpu.faults.targets import unfit
 
-DELAY_MARGIN = 2.0
-"""One change is timed before each fault; under load a later one was seen to take a tenth longer than that."""
-
 
 def inject(run: Run, plan: Plan) -> Injection:
     """Inject one fault and prove that it landed.
@@ -105,7 +102,7 @@ def _mark_node(run: Run, plan: Plan, note: str) -> None:
     if not run.recorder.wait_for(lambda changes: any(map(marked, changes)), sent_at + run.api.deadlines.total_s):
         raise NotLanded(f"{plan.fault}: the watch on the nodes does not show our own mark: a reaction would be missed")
     shown_at = next(change.at_s for change in run.recorder.changes if marked(change))
-    run.watch_delay_s = max(run.watch_delay_s, DELAY_MARGIN * (shown_at - sent_at))
+    run.watch_delay_s = max(run.watch_delay_s, shown_at - sent_at)
     run.api.create("/api/v1/namespaces/default/events", _event(run, plan))
 
 

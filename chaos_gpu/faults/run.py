@@ -67,6 +67,8 @@ class Run:
     keeper: "Keeper | None" = None
     recorder: Recorder | None = None
     watch_delay_s: float = 0.0
+    in_service_s: dict[str, float] = field(default_factory=dict)
+    """When each fault's target was last asked for and found in service, by the fault's marker."""
     closing: threading.Event = field(default_factory=threading.Event)
 
     def check(self) -> None:
