@@ -61,7 +61,8 @@ def test_an_account_may_exactly_what_is_declared(
         "kind": "SelfSubjectRulesReview",
         "spec": {"namespace": namespace},
     }
-    answer = json.loads(kubectl.run("create", "--validate=false", "--filename=-", "--output=json", text=json.dumps(review)))
+    asked = ("create", "--validate=false", "--filename=-", "--output=json")
+    answer = json.loads(kubectl.run(*asked, text=json.dumps(review)))
     declared = granted({"verbs": right.verbs, "apiGroups": [right.group], "resources": [right.resource]}
                        for right in rights if namespace == OURS or not right.namespaced)  # fmt: skip
     given = granted(rule for rule in answer["status"]["resourceRules"])
