@@ -19,6 +19,8 @@ from chaos_gpu.errors import UsageError
 _VARIABLE = re.compile(r"\$\{([^{}]*)\}")
 _OURS = "chaos_gpu."
 _INJECTED = ("configuration", "secrets")
+_STUMBLES = (ValueError, TypeError, AttributeError, LookupError)
+"""What Chaos Toolkit raises where it does not expect the kind of value that a file has, instead of complaining."""
 
 
 def validate(experiment: dict[str, Any], variables: Sequence[str] = ()) -> dict[str, Any]:
@@ -40,7 +42,7 @@ def validate(experiment: dict[str, Any], variables: Sequence[str] = ()) -> dict[
         ensure_experiment_is_valid(experiment)
         configuration = load_configuration(experiment.get("configuration", {}), given)
         secrets = load_secrets(experiment.get("secrets", {}), configuration)
-    except (ChaosException, ValueError) as error:
+    except (ChaosException, *_STUMBLES) as error:
         raise UsageError(f"not a valid experiment: {error}", remedy="chaos validate says more") from error
     _check_variables(experiment, {*configuration, *(key for group in secrets.values() for key in group)})
     for name, provider in _providers(experiment):
@@ -50,13 +52,26 @@ def validate(experiment: dict[str, Any], variables: Sequence[str] = ()) -> dict[
 
 
 def _check_shape(experiment: Mapping[str, Any]) -> None:
-    """Refuse what makes Chaos Toolkit's own validation stumble instead of complain."""
-    for key, kind in (("controls", list), ("method", list), ("rollbacks", list), ("configuration", dict)):
-        if not isinstance(experiment.get(key, kind()), kind):
-            raise UsageError(f"not a valid experiment: `{key}` is not a {kind.__name__}")
-    parts = [*experiment.get("controls", []), *experiment.get("method", []), *experiment.get("rollbacks", [])]
-    if not all(isinstance(part, dict) and isinstance(part.get("provider", {}), dict) for part in parts):
-        raise UsageError("not a valid experiment: controls and activities are mappings, each with its provider")
+    """Refuse what neither Chaos Toolkit's own validation nor ours can walk through."""
+    kinds = {"controls": list, "method": list, "rollbacks": list, "configuration": dict, "secrets": dict}
+    for key, kind in {**kinds, "steady-state-hypothesis": dict}.items():
+        _require(experiment.get(key, kind()), kind, key)
+    hypothesis = experiment.get("steady-state-hypothesis") or {}
+    parts = {key: experiment.get(key, []) for key in ("controls", "method", "rollbacks")}
+    for where, items in {**parts, "probes": _require(hypothesis.get("probes", []), list, "probes")}.items():
+        for item in items:
+            _require(item, dict, f"an entry of {where}")
+            provider = _require(item.get("provider", {}), dict, f"provider of an entry of {where}")
+            _require(provider.get("arguments") or {}, dict, f"arguments of an entry of {where}")
+
+
+def _require(value: Any, kind: type, what: str) -> Any:
+    if not isinstance(value, kind):
+        is_not = "a mapping" if kind is dict else "a list"
+        raise UsageError(
+            f"not a valid experiment: `{what}` is not {is_not}", remedy="chaos-gpu experiments show has one"
+        )
+    return value
 
 
 def _check_variables(experiment: Mapping[str, Any], known: set[str]) -> None:

@@ -1,6 +1,7 @@
 """What is wrong in an experiment's text is refused before anything starts, with a word on what to do."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from copy import deepcopy
 from typing import Any
 
 import pytest
@@ -39,9 +40,12 @@ def test_what_ships_is_valid(name: str) -> None:
         (drop("controls"), "no guard"),
         (lambda e: e["controls"][0]["provider"].update(module="chaosaddons.controls.safeguards"), "no guard"),
         (lambda e: e.update(controls={"name": "guard"}), "`controls` is not a list"),
-        (lambda e: e.update(method=[1]), "mappings"),
-        (lambda e: e.update(method=[{"provider": "x"}]), "mappings"),
-        (lambda e: e.update(configuration=[]), "`configuration` is not a dict"),
+        (lambda e: e.update(method=[1]), "an entry of method` is not a mapping"),
+        (lambda e: e.update(method=[{"provider": "x"}]), "provider of an entry of method` is not a mapping"),
+        (lambda e: e.update(configuration=[]), "`configuration` is not a mapping"),
+        (lambda e: e.update({"steady-state-hypothesis": [1]}), "`steady-state-hypothesis` is not a mapping"),
+        (lambda e: e["steady-state-hypothesis"].update(probes={}), "`probes` is not a list"),
+        (lambda e: e["steady-state-hypothesis"].update(probes=["x"]), "an entry of probes` is not a mapping"),
         (lambda e: e["method"][0]["provider"].update(func="inject_nothing"), "inject_nothing"),
         (lambda e: e["method"][0]["provider"].update(module="chaos_gpu.actions.nothing"), "chaos_gpu.actions.nothing"),
         (lambda e: set_argument(e, 1, "no_such_argument"), "no_such_argument"),
@@ -76,3 +80,34 @@ def test_variables_are_resolved_and_then_checked(experiment: Experiment, monkeyp
 def test_a_malformed_variable_is_refused(experiment: Experiment, variable: str) -> None:
     with pytest.raises(UsageError):
         validate(experiment, [variable])
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Walk to everything in a document, but the document itself."""
+    if path:
+        yield path
+    inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, found in inside:
+        yield from places(found, (*path, key))
+
+
+BASE = load_experiment("device/xid-application-error-keeps-node")
+
+
+def refusals(junk: Any) -> Iterator[UsageError]:
+    """Put something in every place of an experiment, one after the other, and tell what is refused."""
+    for path in places(BASE):
+        document: Any = deepcopy(BASE)
+        inside = document
+        for key in path[:-1]:
+            inside = inside[key]
+        inside[path[-1]] = junk
+        try:
+            validate(document)
+        except UsageError as refused:
+            yield refused
+
+
+@pytest.mark.parametrize("junk", [None, 3, "x", [], {}, [1], {"a": {"b": 1}}], ids=repr)
+def test_whatever_stands_anywhere_is_fine_or_refused_with_a_remedy(junk: Any) -> None:
+    assert [str(refused) for refused in refusals(junk) if not refused.remedy] == []
