@@ -1,6 +1,5 @@
 """An API server that does not answer while arming is refused; one that only stumbles is not."""
 
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -21,7 +20,7 @@ DEAD: dict[str, tuple[Hook, str]] = {
 
 
 @pytest.fixture(scope="module")
-def dead(open_lab: Site, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Ended]]:
+def dead(open_lab: Site, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ended]:
     """One run against each dead API server, all at once: each waits for the whole deadline of 30 s."""
     with ExitStack() as proxies, unchanged(open_lab):
         runs = {}
@@ -32,7 +31,7 @@ def dead(open_lab: Site, tmp_path_factory: pytest.TempPathFactory) -> Iterator[d
             runs[name] = open_lab.start(experiment(), KUBECONFIG=str(file))
         for ended in runs.values():
             ended.process.wait()
-        yield runs
+    return runs
 
 
 @pytest.mark.parametrize("name", DEAD)

@@ -260,7 +260,7 @@ SCANS: list[tuple[str, list[bytes], dict[str, Any], list[bytes]]] = [
     ("ours twice", [OURS, OURS], {"after_seq": 101}, []),
     ("where ours stands is not known", [REAL, OURS], {"after_seq": 0}, []),
     ("where ours stands is not known, one since", [REAL, OURS, REAL], {"after_seq": 0}, [REAL]),
-    ("ours is not there", [REAL], {"after_seq": 0}, [REAL]),
+    ("ours is not there any more", [REAL], {"after_seq": 100}, [REAL]),
     ("the node was booted since", [REAL], {"after_seq": 5000, "boot_id": "another"}, [REAL]),
     ("an SXid", [OURS, b"nvidia-nvswitch0: SXid (PCI:0000:05:00.0): 12028"], {"after_seq": 101}, [b"nvidia-nvswitch0"]),
 ]
@@ -274,3 +274,10 @@ def test_which_records_are_not_ours(log: Log, records: list[bytes], spec: dict[s
     assert code == 0
     assert len(foreign) == len(found)
     assert all(said.encode().startswith(wanted) for said, wanted in zip(foreign, found, strict=True))
+
+
+def test_a_log_that_was_overwritten_since_ours_says_nothing(log: Log) -> None:
+    log.append(b"usb 1-1: new device")
+    code, events = log.run(mode="scan", markers=[MARKER], after_seq=50)
+    assert (code, events[-1]["event"]) == (3, "failed")
+    assert "overwritten" in events[-1]["reason"]
