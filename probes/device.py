@@ -4,6 +4,7 @@ import time
 from typing import Any, Dict, List
 
 from chaos_gpu.criteria import device
+from chaos_gpu.criteria.attribution import names_record
 from chaos_gpu.criteria.timeline import Landed, Timeline
 from chaos_gpu.criteria.xid.policy import Action
 from chaos_gpu.faults.observe import (
@@ -72,7 +73,7 @@ def node_kept(configuration: Dict[str, Any], fault: str) -> Dict[str, Any]:
     """Judge whether the platform leaves a node in service on an application's error (DEV-06).
 
     "Nothing happened" counts only if a detector has shown that it saw the record: by an Event or a condition naming it.
-    Watches for the whole window (configuration `cordon_s`, seconds).
+    Watches for the whole window (configuration `cordon_s`, seconds), and for `hold_s` after a cordon.
 
     Args:
         configuration: the experiment's, given by Chaos Toolkit.
@@ -83,9 +84,11 @@ def node_kept(configuration: Dict[str, Any], fault: str) -> Dict[str, Any]:
     """
     run = armed_run(configuration)
     landed, window_s = landed_of(run, fault), run.settings.cordon_s
-    wait_for_cordon(run, landed, until_s=landed.at_s + window_s + run.watch_delay_s + landed.error_s)
+    cordoned_s = wait_for_cordon(run, landed, until_s=landed.at_s + window_s + run.watch_delay_s + landed.error_s)
+    if cordoned_s is not None:  # what it was for may be written a moment later
+        _watch_hold(run, cordoned_s + run.settings.hold_s + watch_delay_s(run, landed))
     seen = timeline(run, landed)
-    judgement = _with_positive_control(run, fault, landed, _policy_action(run, landed, seen, window_s))
+    judgement = _with_positive_control(run, fault, seen, _policy_action(run, landed, seen, window_s))
     return run.publish([run.record("DEV-06", judgement)])
 
 
@@ -93,10 +96,11 @@ def _policy_action(run: Run, landed: Landed, seen: Timeline, window_s: float) ->
     return device.judge_policy_action(landed, seen, run.settings.action_for(landed.code), window_s)
 
 
-def _with_positive_control(run: Run, fault: str, landed: Landed, judgement: Judgement) -> Judgement:
+def _with_positive_control(run: Run, fault: str, seen: Timeline, judgement: Judgement) -> Judgement:
+    landed = landed_of(run, fault)
     if judgement.outcome is not Outcome.PASS or run.settings.action_for(landed.code) is not Action.NONE:
         return judgement
-    signs = events_naming(run, fault)
+    signs = events_naming(run, fault) or _conditions_naming(landed, seen)
     if not signs:
         return inconclusive(
             f"Xid {landed.code} on {landed.node}: the node was left alone, but nothing shows that a detector saw it",
@@ -104,6 +108,12 @@ def _with_positive_control(run: Run, fault: str, landed: Landed, judgement: Judg
             "let the detector report application errors as Events, or use a record form that it can see",
         )
     return judgement._replace(evidence={**judgement.evidence, "seen_by_detector": signs[:3]})
+
+
+def _conditions_naming(landed: Landed, seen: Timeline) -> List[str]:
+    of_target = (state for state in seen.states if state.uid == landed.node_uid and state.at_s >= landed.at_s)
+    told = (f"{reason} {message}" for state in of_target for _, reason, message in state.conditions.values())
+    return list(dict.fromkeys(text for text in told if names_record(text, landed, on_target=True)))
 
 
 def _watch_hold(run: Run, until_s: float) -> None:
