@@ -3,7 +3,9 @@
 from typing import Any
 
 import click
+from chaoslib import convert_vars
 from chaoslib.configuration import load_configuration
+from chaoslib.exceptions import ChaosException
 from chaoslib.secret import load_secrets
 
 from chaos_gpu.cli.experiments import load_experiment
@@ -19,15 +21,20 @@ GUARD = "chaos_gpu.controls.guard"
 
 @click.command()
 @click.argument("experiment")
+@click.option("--var", "variables", multiple=True, help="Override a configuration value, as `chaos run --var` does.")
 @json_option
-def plan(experiment: str, as_json: bool) -> None:
+def plan(experiment: str, variables: tuple[str, ...], as_json: bool) -> None:
     """Show targets, changes, undo, consequences, rights and duration of EXPERIMENT. Changes nothing.
 
     All that would refuse the run refuses the plan too, with the same reason (exit 4).
     """
     document = load_experiment(experiment)
-    configuration = load_configuration(document.get("configuration", {}), None)
-    secrets = load_secrets(document.get("secrets", {}), configuration, None)
+    try:
+        given = convert_vars(list(variables))
+        configuration = load_configuration(document.get("configuration", {}), given)
+        secrets = load_secrets(document.get("secrets", {}), configuration)
+    except (ChaosException, ValueError) as error:
+        raise UsageError(f"not a valid experiment: {error}", remedy="chaos validate says more") from error
     run = arm(document, configuration, secrets, guard_arguments(document))
     shortest_s, longest_s = duration_s(run)
     if as_json:

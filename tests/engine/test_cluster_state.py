@@ -131,6 +131,16 @@ def test_no_node_is_fit(site: Site) -> None:
             check_refused(site.run(experiment()), "none of 4 GPU nodes is fit")
 
 
+def test_plan_takes_variables(site: Site) -> None:
+    file = site.place() / "experiment.json"
+    file.write_text(json.dumps(experiment()))
+    code, text = site.cli("plan", str(file), "--var", f"node={NODE}")
+    assert (code, NODE in text) == (0, True), text
+    code, text = site.cli("plan", str(file), "--var", "node=nowhere")
+    assert (code, "no node 'nowhere'" in text) == (4, True), text
+    assert site.cli("plan", str(file), "--var", "nonsense")[0] == 4
+
+
 # --- work on the node ------------------------------------------------------------------------------------------------
 
 
