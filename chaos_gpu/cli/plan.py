@@ -11,12 +11,11 @@ from chaoslib.secret import load_secrets
 from chaos_gpu.cli.experiments import load_experiment
 from chaos_gpu.cli.options import json_option, print_json
 from chaos_gpu.errors import UsageError
+from chaos_gpu.faults.activities import GUARD
 from chaos_gpu.faults.plan import Plan
 from chaos_gpu.faults.preflight import arm
 from chaos_gpu.faults.rights import ENGINE
 from chaos_gpu.faults.run import Run
-
-GUARD = "chaos_gpu.controls.guard"
 
 
 @click.command()

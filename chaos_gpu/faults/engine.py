@@ -86,7 +86,7 @@ def _require_fit(run: Run, plan: Plan) -> None:
     node = run.api.get(f"/api/v1/nodes/{plan.target.node}")
     if node["metadata"]["uid"] != plan.target.node_uid:
         raise TargetError(f"node {plan.target.node} was replaced since the plan was made")
-    if reason := unfit(node, run.watchers.conditions()):
+    if reason := unfit(node, run.watchers.conditions(), run.watchers.attribution()):
         raise TargetError(f"node {plan.target.node} is not fit as a target: {reason}")
 
 

@@ -30,6 +30,9 @@ class Request:
 
 Answer = Callable[[BaseHTTPRequestHandler], None]
 
+SILENCE_S = 60.0
+"""A server that says nothing for so long: whoever has ended before did not wait for it, on any machine."""
+
 
 def reply(status: int, body: Any = None, wait_s: float = 0.0, **headers: str) -> Answer:
     """Answer with JSON (or with text as it is), after some time."""
@@ -51,13 +54,16 @@ def status(code: int, message: str = "said the test") -> Answer:
 
 
 def stream(*parts: Any, then: str = "end") -> Answer:
-    """Answer with JSON lines one by one; a number waits so many seconds; then the answer ends, or is broken off."""
+    """Answer with JSON lines one by one; a number waits so many seconds, an event until it is set; then it ends."""
 
     def send(handler: BaseHTTPRequestHandler) -> None:
         handler.send_response(200)
         handler.send_header("Transfer-Encoding", "chunked")
         handler.end_headers()
         for part in parts:
+            if isinstance(part, threading.Event):
+                part.wait(SILENCE_S)
+                continue
             if isinstance(part, int | float):
                 time.sleep(part)
                 continue

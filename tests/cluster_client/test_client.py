@@ -1,6 +1,7 @@
 """Each call ends in time with the right error; only what may pass is tried again; nothing secret is told."""
 
 import json
+import threading
 import time
 from collections.abc import Callable
 
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from chaos_gpu.cluster.client import MERGE_PATCH, Api, error_of
 from chaos_gpu.cluster.exec import Exec
 from chaos_gpu.errors import ApiError, ApiUnavailable, Conflict, Forbidden, Gone, Invalid, NotFound, UsageError
-from tests.cluster_client.conftest import TOKEN, Answer, Server, cut, reply, status, stream
+from tests.cluster_client.conftest import SILENCE_S, TOKEN, Answer, Server, cut, reply, status, stream
 
 PODS = "/api/v1/namespaces/x/pods"
 CLASSES = {400: Invalid, 401: Forbidden, 403: Forbidden, 404: NotFound, 409: Conflict, 410: Gone, 422: Invalid}
@@ -33,23 +34,23 @@ def test_what_passes_is_tried_again(api: Api, server: Server, answer: Answer) ->
     assert len(server.requests) == 3
 
 
-@pytest.mark.parametrize("answer", [status(503, "busy"), cut, reply(200, {}, wait_s=3)], ids=["503", "cut", "silent"])
+@pytest.mark.parametrize(
+    "answer", [status(503, "busy"), cut, reply(200, {}, wait_s=SILENCE_S)], ids=["503", "cut", "silent"]
+)
 def test_it_ends_at_its_deadline(api: Api, server: Server, answer: Answer) -> None:
     server.answers(answer)
     begun = time.monotonic()
     with pytest.raises(ApiUnavailable, match="gave up after 1 s") as failure:
         api.get(PODS)
-    assert time.monotonic() - begun < 1.5, "deadline 1 s"
+    assert time.monotonic() - begun < SILENCE_S
     assert "kubectl get --raw /readyz" in failure.value.remedy
     assert len(server.requests) >= 2
 
 
 def test_a_call_may_have_a_deadline_of_its_own(api: Api, server: Server) -> None:
     server.answers(status(503))
-    begun = time.monotonic()
-    with pytest.raises(ApiUnavailable):
+    with pytest.raises(ApiUnavailable, match=r"gave up after 0\.2 s"):
         api.request("GET", PODS, deadline_s=0.2)
-    assert time.monotonic() - begun < 0.6
 
 
 def test_a_slow_answer_inside_the_deadline_is_one(make_api: Callable[..., Api], server: Server) -> None:
@@ -150,23 +151,24 @@ def event(kind: str, version: int, **more: object) -> dict[str, object]:
 
 
 def test_lines_come_as_they_are_written(make_api: Callable[..., Api], server: Server) -> None:
-    server.answers(stream(b"one\ntw", 0.5, b"o\nthree", 0.5))
-    api = make_api()
-    begun, seen = time.monotonic(), []
-    for line in api.lines(f"{PODS}/a/log", {"follow": "true"}, read_s=2):
-        seen.append((line, time.monotonic() - begun))
-    assert [line for line, _ in seen] == [b"one", b"two", b"three"]
-    assert seen[0][1] < 0.5 <= seen[1][1] < 1.0 <= seen[2][1]
+    more, end = threading.Event(), threading.Event()
+    server.answers(stream(b"one\ntw", more, b"o\nthree", end))
+    lines = make_api().lines(f"{PODS}/a/log", {"follow": "true"}, read_s=SILENCE_S)
+    assert next(lines) == b"one"
+    more.set()
+    assert next(lines) == b"two"
+    end.set()
+    assert list(lines) == [b"three"]
 
 
 def test_silence_ends_a_watch(api: Api, server: Server) -> None:
-    server.answers(stream(event("ADDED", 1), 2))
+    server.answers(stream(event("ADDED", 1), SILENCE_S))
     events = api.watch(PODS, {}, read_s=0.4)
     assert next(events)["type"] == "ADDED"
     begun = time.monotonic()
     with pytest.raises(ApiUnavailable):
         next(events)
-    assert time.monotonic() - begun < 1
+    assert time.monotonic() - begun < SILENCE_S
 
 
 @pytest.mark.parametrize(("code", "kind"), [(410, Gone), (403, Forbidden), (500, ApiError)])
@@ -187,11 +189,11 @@ def test_a_watch_that_makes_no_sense_is_broken(api: Api, server: Server, answer:
 
 
 def test_an_exec_that_is_not_answered_ends_in_time(api: Api, server: Server) -> None:
-    server.answers(reply(200, {}, wait_s=3))
+    server.answers(reply(200, {}, wait_s=SILENCE_S))
     begun = time.monotonic()
     with pytest.raises(ApiUnavailable, match="exec in pod x/a"):
         Exec(api, "x", "a", ["true"], timeout_s=0.3)
-    assert time.monotonic() - begun < 1.5
+    assert time.monotonic() - begun < SILENCE_S
 
 
 def test_an_exec_that_is_refused_says_why(api: Api, server: Server) -> None:
