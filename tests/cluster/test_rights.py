@@ -1,7 +1,7 @@
 """Least rights and Pod Security, as the real API server enforces them."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from tests.cluster.product import OURS, Site, write_token_kubeconfig
 pytestmark = pytest.mark.cluster
 
 SETTINGS = Settings(image=TOOLS)
+LEVELS = ("baseline", "restricted")
 DENIED_TO_REVERTER = (
     ("get", "secrets", "--all-namespaces"),
     ("get", "secrets", f"--namespace={OURS}"),
@@ -76,7 +77,19 @@ def test_the_injector_account_may_nothing(installed: Site, tmp_path: Path) -> No
         assert "Forbidden" in kubectl.try_run("get", kind, f"--namespace={OURS}").stderr
 
 
-@pytest.mark.parametrize("level", ["baseline", "restricted"])
+@pytest.fixture(scope="module", autouse=True)
+def namespaces(installed: Site) -> Iterator[None]:
+    """A namespace of each level of Pod Security."""
+    for level in LEVELS:
+        meta = {"name": f"security-{level}", "labels": {"pod-security.kubernetes.io/enforce": level}}
+        installed.kubectl.apply([{"apiVersion": "v1", "kind": "Namespace", "metadata": meta}])
+        account = ["--for=create", "serviceaccount/default", "--timeout=30s"]
+        installed.kubectl.run("wait", f"--namespace=security-{level}", *account)
+    yield
+    installed.kubectl.run("delete", "namespace", *(f"security-{level}" for level in LEVELS))
+
+
+@pytest.mark.parametrize("level", LEVELS)
 def test_the_reverter_pod_survives_pod_security(installed: Site, level: str) -> None:
     template = reverter_job(SETTINGS, "review", list(NODES[:1]), {})["spec"]["template"]
     pod = {"apiVersion": "v1", "kind": "Pod", **template}
@@ -103,12 +116,7 @@ def test_a_payload_pod_without_a_node_is_restricted(installed: Site) -> None:
 
 def refusal(kubectl: Kubectl, level: str, pod: dict[str, Any]) -> str:
     """Ask a namespace of that level, by a dry run, whether it would take a pod; "" if it would."""
-    labels = {"pod-security.kubernetes.io/enforce": level}
-    name = f"security-{level}"
-    kubectl.apply([{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}])
-    kubectl.run("wait", f"--namespace={name}", "--for=create", "serviceaccount/default", "--timeout=30s")
     done = kubectl.try_run("create", "--dry-run=server", "--filename=-", text=json.dumps(pod))
-    kubectl.run("delete", "namespace", name, "--wait=false")
     return done.stderr if done.returncode else ""
 
 
