@@ -333,6 +333,32 @@ def test_schemas(whole: Any, schema: str) -> None:
     assert read(whole).reading.schema == schema
 
 
+@pytest.mark.parametrize(
+    ("ids", "entity"),
+    [
+        ({"gpu_id": "3"}, "GPU 3"),
+        ({"gpu_id": 3}, "GPU 3"),
+        ({"gpu_id": True}, None),
+        ({"gpu_id": "x"}, None),
+        ({"gpu_ids": " 3 "}, "GPU 3"),
+        ({"entity_id": 3}, "GPU 3"),
+        ({"entity_group": "CPU", "entity_id": 3}, "CPU 3"),
+        ({"entity_group": "GPU", "gpu_id": "3"}, None),
+        ({}, None),
+    ],
+)
+def test_entities(ids: dict[str, Any], entity: str | None) -> None:
+    (result,) = read(diag3(("PCIe", [{"status": "Pass"} | ids]))).reading.results
+    assert result.entity == entity
+
+
+def test_serials_name_gpus_and_only_gpus() -> None:
+    whole = diag3(("Denylist", [{"status": "Pass"}])) | {
+        "GPU Device Serials": {"0": "1", "4": "2", "x": "3", "5,6": "4"}
+    }
+    assert read(whole).reading.gpus == {"GPU 0", "GPU 4"}
+
+
 # --- exit status -----------------------------------------------------------------------------------------------------
 
 
