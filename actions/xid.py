@@ -42,12 +42,5 @@ def inject_xid(
         raise UsageError(f"fault {fault!r} is not in the guard's plan", remedy="name it in the method itself")
     landed = engine.inject(run, plan).landed
     assert landed is not None  # noqa: S101 - inject raises otherwise
-    return {
-        "fault": fault,
-        "node": landed.node,
-        "gpu": landed.gpu_uuid,
-        "pci": landed.pci,
-        "seq": landed.seq,
-        "text": landed.text,
-        "error_s": round(landed.error_s, 6),
-    }
+    where = {"node": landed.node, "gpu": landed.gpu_uuid, "pci": landed.pci, "seq": landed.seq}
+    return {"fault": fault, **where, "text": landed.text, "error_s": round(landed.error_s, 6)}
