@@ -12,6 +12,11 @@ def hierarchies() -> list[Path]:
     return [each for each in ROOT.iterdir() if (each / "tasks").exists()]
 
 
+def trees() -> list[Path]:
+    """List those and the v2 tree beside them, where runc makes groups of the same names."""
+    return [each for each in ROOT.iterdir() if (each / "cgroup.procs").exists()]
+
+
 def make(path: str) -> None:
     """Create a group everywhere; a new cpuset group must be given cpus and memory nodes."""
     for group in hierarchies():
@@ -31,8 +36,8 @@ def join(path: str) -> None:
 
 def remove(path: str) -> bool:
     """Remove a tree of groups, deepest first; say whether all is gone (a group with a process in it stays)."""
-    for hierarchy in hierarchies():
+    for hierarchy in trees():
         for folder, _, _ in os.walk(hierarchy / path.strip("/"), topdown=False):
             with contextlib.suppress(OSError):
                 Path(folder).rmdir()
-    return not any((hierarchy / path.strip("/")).exists() for hierarchy in hierarchies())
+    return not any((hierarchy / path.strip("/")).exists() for hierarchy in trees())

@@ -56,7 +56,7 @@ def control_plane(layout: Layout) -> int:
 def remains(layout: Layout) -> list[str]:
     """Name what is left of a cluster: processes that name its directory or are in its cgroups, files, groups."""
     found = [str(layout.root)] if layout.root.exists() else []
-    found += [str(group) for each in cgroups.hierarchies() for group in each.glob(f"chaos-gpu-{layout.id}")]
+    found += [str(group) for each in cgroups.trees() for group in each.glob(f"chaos-gpu-{layout.id}")]
     return found + processes(layout)
 
 
