@@ -98,6 +98,8 @@ def copy(name: str, to: Path, force: bool) -> None:
     """Copy the experiment NAME to a file or into a directory, to be changed there."""
     source = resolve(name)
     target = to / source.name if to.is_dir() else to
+    if target.suffix not in (".yaml", ".yml"):
+        raise UsageError(f"{target}: the copy is YAML, and Chaos Toolkit reads a file by its ending", "name it ….yaml")
     if target.exists() and not force:
         raise UsageError(f"{target} is there already", remedy="give another name, or --force")
     try:

@@ -94,8 +94,10 @@ def up(directory: Path | None, defects: Sequence[str], without: Sequence[str], p
         click.echo(json.dumps({"kubeconfig": str(Layout(root.absolute()).kubeconfig), **_public(facts)}, indent=1))
         return
     click.echo(f"lab ready in {facts['ready_s']:.2f} s; to use it:")
-    click.echo(f"  export KUBECONFIG={Layout(root.absolute()).kubeconfig} CHAOS_GPU_CONTEXT={CONTEXT}")
-    click.echo(f"  chaos-gpu install --context {CONTEXT} --environment lab")
+    click.echo(f"  export KUBECONFIG={Layout(root.absolute()).kubeconfig} CHAOS_GPU_LAB_DIR={root.absolute()}")
+    click.echo(f"  export CHAOS_GPU_CONTEXT={CONTEXT} CHAOS_GPU_ENVIRONMENT=lab")
+    click.echo(f"  export {' '.join(f'{key}={value}' for key, value in SHORT_LIMITS.items())}  # it reacts in seconds")
+    click.echo("  chaos-gpu install")
 
 
 @lab.command()

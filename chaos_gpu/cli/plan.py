@@ -1,17 +1,11 @@
 """`chaos-gpu plan`: what an experiment would do, without doing it."""
 
-from typing import Any
-
 import click
-from chaoslib import convert_vars
-from chaoslib.configuration import load_configuration
-from chaoslib.exceptions import ChaosException
 from chaoslib.secret import load_secrets
 
 from chaos_gpu.cli.experiments import load_experiment
 from chaos_gpu.cli.options import json_option, print_json
-from chaos_gpu.errors import UsageError
-from chaos_gpu.faults.activities import GUARD
+from chaos_gpu.cli.validate import guard_arguments, validate
 from chaos_gpu.faults.plan import Plan
 from chaos_gpu.faults.preflight import arm
 from chaos_gpu.faults.rights import ENGINE
@@ -25,15 +19,12 @@ from chaos_gpu.faults.run import Run
 def plan(experiment: str, variables: tuple[str, ...], as_json: bool) -> None:
     """Show targets, changes, undo, consequences, rights and duration of EXPERIMENT. Changes nothing.
 
-    All that would refuse the run refuses the plan too, with the same reason (exit 4).
+    All that would refuse the run refuses the plan too, with the same reason (exit 4). The cluster is named by
+    CHAOS_GPU_CONTEXT and CHAOS_GPU_ENVIRONMENT, or by --var context=… --var environment=….
     """
     document = load_experiment(experiment)
-    try:
-        given = convert_vars(list(variables))
-        configuration = load_configuration(document.get("configuration", {}), given)
-        secrets = load_secrets(document.get("secrets", {}), configuration)
-    except (ChaosException, ValueError) as error:
-        raise UsageError(f"not a valid experiment: {error}", remedy="chaos validate says more") from error
+    configuration = validate(document, variables)
+    secrets = load_secrets(document.get("secrets", {}), configuration)
     run = arm(document, configuration, secrets, guard_arguments(document))
     shortest_s, longest_s = duration_s(run)
     if as_json:
@@ -43,20 +34,14 @@ def plan(experiment: str, variables: tuple[str, ...], as_json: bool) -> None:
         return
     for each in run.plans.values():
         click.echo(each.as_text())
+    if not run.settings.node and run.plans:
+        seed = run.settings.seed or run.id
+        click.echo(f"chosen     at random under seed {seed}; to hit the same one: CHAOS_GPU_SEED={seed}")
     judged = ", ".join(f"{criterion} × {count}" for criterion, count in run.owed.items()) or "nothing"
     click.echo(f"judges     {judged}")
     click.echo(f"detectors  {', '.join(each.name for each in run.detectors) or 'none: nothing could be judged'}")
     click.echo(f"duration   {shortest_s:g} s where the platform reacts at once, {longest_s:g} s at the most")
     click.echo("rights     " + "\n           ".join(map(str, ENGINE)))
-
-
-def guard_arguments(document: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments of the experiment's guard. Raises UsageError when it has none at its top level."""
-    for control in document.get("controls") or ():
-        provider = control.get("provider") or {}
-        if provider.get("module") == GUARD:
-            return dict(provider.get("arguments") or {})
-    raise UsageError("the experiment has no guard", remedy=f"declare {GUARD} under `controls` at its top")
 
 
 def duration_s(run: Run) -> tuple[float, float]:

@@ -125,4 +125,5 @@ def _facts(entry: Entry) -> dict[str, object]:
 def _line(entry: Entry) -> str:
     about = entry.records.get("run", {})
     when = entry.created_at.strftime("%Y-%m-%d %H:%M:%SZ")
-    return f"{entry.state:7} {entry.run}  {when}  {about.get('owner', '')}  {about.get('experiment', '')}"
+    state = "aborting" if entry.state == OPEN and "abort" in entry.records else entry.state
+    return f"{state:7} {entry.run}  {when}  {about.get('owner', '')}  {about.get('experiment', '')}"

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from importlib import import_module
 from inspect import signature
 from typing import Any, get_type_hints
@@ -13,8 +14,8 @@ from chaoslib.experiment import ensure_experiment_is_valid
 from chaoslib.secret import load_secrets
 from pydantic import TypeAdapter, ValidationError
 
-from chaos_gpu.cli.plan import guard_arguments
 from chaos_gpu.errors import UsageError
+from chaos_gpu.faults.activities import GUARD
 
 _VARIABLE = re.compile(r"\$\{([^{}]*)\}")
 _OURS = "chaos_gpu."
@@ -39,6 +40,7 @@ def validate(experiment: dict[str, Any], variables: Sequence[str] = ()) -> dict[
     guard_arguments(experiment)
     try:
         given = convert_vars(list(variables))
+        _check_known(given, experiment)
         ensure_experiment_is_valid(experiment)
         configuration = load_configuration(experiment.get("configuration", {}), given)
         secrets = load_secrets(experiment.get("secrets", {}), configuration)
@@ -49,6 +51,27 @@ def validate(experiment: dict[str, Any], variables: Sequence[str] = ()) -> dict[
         if str(provider.get("module", "")).startswith(_OURS):
             _check_types(name, provider, substitute(provider.get("arguments") or {}, configuration, secrets))
     return dict(configuration)
+
+
+def guard_arguments(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of the experiment's guard. Raises UsageError when it has none at its top level."""
+    for control in document.get("controls") or ():
+        provider = control.get("provider") or {}
+        if provider.get("module") == GUARD:
+            return dict(provider.get("arguments") or {})
+    raise UsageError("the experiment has no guard", remedy=f"declare {GUARD} under `controls` at its top")
+
+
+def _check_known(given: Mapping[str, Any], experiment: Mapping[str, Any]) -> None:
+    """Refuse a --var that changes nothing: who gave it believes that it did."""
+    known = list(experiment.get("configuration") or {})
+    for key in given:
+        if key not in known:
+            near = get_close_matches(key, known, 1)
+            raise UsageError(
+                f"--var {key}: the experiment's configuration has no such key",
+                remedy=f"did you mean {near[0]}?" if near else f"its keys: {', '.join(known)}",
+            )
 
 
 def _check_shape(experiment: Mapping[str, Any]) -> None:

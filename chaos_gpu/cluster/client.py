@@ -239,7 +239,7 @@ def connect(context: str, deadlines: Deadlines | None = None) -> Api:
     if not context:
         raise UsageError(
             "no cluster named: the current-context of a kubeconfig is never used",
-            remedy="set CHAOS_GPU_CONTEXT (or --context) to a context of your kubeconfig, or to in-cluster",
+            remedy="set CHAOS_GPU_CONTEXT to a context of your kubeconfig, or to in-cluster",
         )
     settings = Configuration()
     settings.retries = False

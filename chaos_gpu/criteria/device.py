@@ -42,6 +42,7 @@ REMEDY_CORDON = "see whether the detector's policy acts on this code, and its ri
 REMEDY_ATTRIBUTION = "let the detector write into its condition or annotation which record it acts on: code and GPU"
 REMEDY_FOREIGN = "repeat the experiment when nobody else cordons nodes"
 REMEDY_SLOW = "shorten the detector's poll interval, or state a longer limit: CHAOS_GPU_CORDON_S"
+REMEDY_SLOW_CONDITION = "shorten the detector's poll interval, or state a longer limit: CHAOS_GPU_CONDITION_S"
 REMEDY_CLOCKS = "repeat the experiment: the clocks of node and runner could not be compared closely enough"
 
 
@@ -65,7 +66,7 @@ def judge_detection(landed: Landed, timeline: Timeline, profile_conditions: Sequ
         name, by = condition_naming(state, landed, profile_conditions)
         if by:
             told = evidence | {"named_by": by, "condition": name, "told": _told(state, name)[:TOLD_CHARS]}
-            return _timed(scene, state.at_s, limit_s, f"{what}: condition {name}", told)
+            return _timed(scene, state.at_s, limit_s, f"{what}: condition {name}", told, REMEDY_SLOW_CONDITION)
     return _undetected(scene, profile_conditions, limit_s, evidence)
 
 
@@ -169,7 +170,9 @@ def _cannot_say(scene: Scene, evidence: dict[str, Any]) -> Judgement:
     return inconclusive(f"{what}: the node was unschedulable before the record", evidence, REMEDY_BEFORE)
 
 
-def _timed(scene: Scene, seen_s: float, limit_s: float, what: str, evidence: dict[str, Any]) -> Judgement:
+def _timed(
+    scene: Scene, seen_s: float, limit_s: float, what: str, evidence: dict[str, Any], slow: str = REMEDY_SLOW
+) -> Judgement:
     """Judge a reaction that was seen by its time alone."""
     measured = scene.measure(seen_s)
     evidence = evidence | {"seconds": round(measured.seconds, 6), "error_s": round(measured.error_s, 6)}
@@ -178,7 +181,7 @@ def _timed(scene: Scene, seen_s: float, limit_s: float, what: str, evidence: dic
     if within:
         return passed(reason, evidence)
     if within is False:
-        return failed(reason, evidence, REMEDY_SLOW)
+        return failed(reason, evidence, slow)
     if measured.seconds - measured.error_s > limit_s:
         return inconclusive(f"{reason}: may have come sooner, while nobody watched", evidence, REMEDY_WATCH)
     return inconclusive(f"{reason}: within its own error of the limit", evidence, REMEDY_CLOCKS)

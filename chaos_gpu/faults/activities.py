@@ -46,7 +46,18 @@ def resolved(experiment: Mapping[str, Any], configuration: dict[str, Any], secre
     for activity in elsewhere:
         if does(activity, INJECT_XID):
             raise UsageError(f"{_name(activity)}: only the method may inject a fault", "move it into `method`")
+    check_references([*elsewhere, *found])
     return found
+
+
+def check_references(activities: list[Activity]) -> None:
+    """Refuse a probe or action on a fault that nothing injects: it could only fail, after the others were injected."""
+    injected = {each["provider"]["arguments"].get("fault") for each in activities if does(each, INJECT_XID)}
+    for activity in activities:
+        fault = activity["provider"]["arguments"].get("fault")
+        if fault is not None and _module(activity).startswith(OURS) and fault not in injected:
+            names = ", ".join(sorted(map(str, injected))) or "none"
+            raise UsageError(f"{_name(activity)}: no activity injects fault {fault!r}", f"those injected: {names}")
 
 
 def does(activity: Activity, what: tuple[str, str]) -> bool:

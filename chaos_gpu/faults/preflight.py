@@ -77,7 +77,13 @@ def check_opted_in(api: Api, settings: Settings) -> None:
     annotations = namespace["metadata"].get("annotations") or {}
     if annotations.get(ENABLED) != "true":
         raise Refused(f"cluster {settings.context} has opted out ({ENABLED} is not true)", remedy="ask its owners")
-    if not settings.environment or annotations.get(ENVIRONMENT) != settings.environment:
+    if not settings.environment:
+        raise Refused(
+            f"which environment the experiment is meant for is not said; cluster {settings.context} is"
+            f" {annotations.get(ENVIRONMENT)!r}",
+            remedy=f"set CHAOS_GPU_ENVIRONMENT={annotations.get(ENVIRONMENT)}, if you really mean this cluster",
+        )
+    if annotations.get(ENVIRONMENT) != settings.environment:
         raise Refused(
             f"the experiment is meant for environment {settings.environment!r},"
             f" cluster {settings.context} is {annotations.get(ENVIRONMENT)!r}",

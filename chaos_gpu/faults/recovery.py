@@ -100,6 +100,13 @@ def _settle(run: Run, injection: Injection) -> tuple[list[str], list[str]]:
     fault, landed = injection.plan.fault, injection.landed
     elapsed_s = time.monotonic() - landed.at_s if landed else 0.0
     seen = _reactions_seen(run, injection)
+    settings = run.settings
+    logger.info(
+        "%s: seeing the platform's reaction through: up to %g s for it to come, %g s for the node to be given back",
+        fault,
+        max(0.0, settings.reaction_s - elapsed_s),
+        settings.uncordon_s,
+    )
     restored, left = undo.settle(caller(run.api), NAMESPACE, run.id, fault, elapsed_s, seen, run.pause)
     run.restored += restored
     injection.settled = not left

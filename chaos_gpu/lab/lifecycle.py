@@ -65,8 +65,9 @@ def start(
     facts = _launch(layout, options)
     if "url" in facts:
         return facts
-    remedy = "chaos-gpu lab down, or choose another --dir" if "is running" in facts.get("error", "") else ""
-    raise LabError(facts.get("error", "the lab did not start"), remedy or f"see {layout.server_log}")
+    error = str(facts.get("error", "the lab did not start"))
+    again = f"chaos-gpu lab down --dir {layout.root}, or choose another --dir"
+    raise LabError(error, again if "is running" in error else f"see {layout.server_log}")
 
 
 def _launch(layout: Layout, options: Sequence[str]) -> Json:

@@ -70,3 +70,9 @@ def test_copy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["experiments", "copy", NAME, str(copied), "--force"]) == 0
     assert copied.read_text() == shipped()[NAME].read_text()
     assert main(["experiments", "copy", NAME, str(tmp_path / "no" / "where.yaml")]) == 4
+
+
+@pytest.mark.parametrize("name", ["mine.json", "mine", "mine.txt"])
+def test_a_copy_that_chaos_toolkit_would_read_as_something_else_is_not_made(name: str, tmp_path: Path) -> None:
+    assert main(["experiments", "copy", NAME, str(tmp_path / name)]) == 4
+    assert not (tmp_path / name).exists()

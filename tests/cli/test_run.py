@@ -73,7 +73,11 @@ def left(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, str], None]:
     """Decide what the cluster says of a run without a journal."""
 
     def decide(code: int, reason: str) -> None:
-        monkeypatch.setattr(aftermath, "outcome_without_journal", lambda run_id: (code, f"{reason} {bool(run_id)}"))
+        monkeypatch.setattr(
+            aftermath,
+            "outcome_without_journal",
+            lambda run_id, found: (code, f"{reason} {bool(run_id and 'cordon_s' in found)}"),
+        )
 
     return decide
 
@@ -92,10 +96,10 @@ def test_a_run_keeps_everything_in_one_directory(chaos: Chaos, capsys: pytest.Ca
 
 def test_chaos_is_called_as_a_user_would_call_it(chaos: Chaos) -> None:
     chaos.leaves(journal())
-    assert main(["run", FATAL, "--run-dir", "r", "--var", "a=1", "--var", "b:int=2"]) == 0
+    assert main(["run", FATAL, "--run-dir", "r", "--var", "node=n", "--var", "cordon_s:float=2"]) == 0
     ((arguments, run_id),) = chaos.calls
     assert arguments[:4] == ["--no-version-check", "--log-file", "r/chaostoolkit.log", "run"]
-    assert arguments[-5:-1] == ["--var", "a=1", "--var", "b:int=2"]
+    assert arguments[-5:-1] == ["--var", "node=n", "--var", "cordon_s:float=2"]
     assert Path(arguments[-1]).is_absolute()
     assert arguments[arguments.index("--journal-path") + 1] == "r/journal.json"
     assert run_id
@@ -146,6 +150,7 @@ def test_reasons_are_printed_when_it_is_no_pass(chaos: Chaos, capsys: pytest.Cap
         ["run"],
         ["run", "device/nothing"],
         ["run", FATAL, "--var", "nonsense"],
+        ["run", FATAL, "--var", "cordonn_s=7"],
         ["run", FATAL, "device/nothing"],
     ],
 )

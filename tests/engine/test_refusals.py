@@ -131,6 +131,7 @@ INPUTS = [
         ),
     ),
     Case("fault name used twice", "'xid-13' is used twice", experiment(inject(), inject(), *over())),
+    Case("fault that nothing injects", "no activity injects fault 'xid-49'", experiment(inject(), *over("xid-49"))),
     Case("bad fault name", "fault name 'Xid 13'", method(fault="Xid 13")),
     Case("long fault name", "fault name", method(fault="x" * 21)),
     Case("fault name that is no text", "fault", method(fault=13)),
@@ -168,7 +169,7 @@ INPUTS = [
         ),
     ),
     Case("wrong environment", "cluster lab is 'lab'", experiment(), {"CHAOS_GPU_ENVIRONMENT": "production"}),
-    Case("no environment", "environment ''", experiment(), {"CHAOS_GPU_ENVIRONMENT": "-"}),
+    Case("no environment", "which environment", experiment(), {"CHAOS_GPU_ENVIRONMENT": "-"}),
 ]
 FOREIGN = [
     Case("cordon of all nodes", "names no target", k8s("node", "cordon_node")),
