@@ -29,7 +29,7 @@ DEFAULT_LEVEL = 4
 KERNEL, USER = 0, 1
 
 _PREFIX = re.compile(rb"<(\d{1,10})>")
-_NEXT_RECORD = re.compile(rb"\n(?=<\d{1,10}>)")
+_NEXT_RECORD = re.compile(rb"(?<=\n)(?=<\d{1,10}>)")
 
 BOOT_RECORDS = (
     (5, "Linux version 6.8.0-lab (chaos_gpu) #1 SMP PREEMPT_DYNAMIC"),

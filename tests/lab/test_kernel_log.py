@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from chaos_gpu.lab.kernel_log import (
@@ -82,6 +82,7 @@ WRITES = st.lists(
 
 
 @given(WRITES)
+@example([b"<0>\n\n", b"<0>\n"])
 def test_writes_with_prefix_and_newline_that_wait_together_are_told_apart(writes):
     assert [parse_write(part) for part in split_writes(b"".join(writes))] == [parse_write(write) for write in writes]
 
