@@ -6,6 +6,7 @@ a difference has no decision. Needs a cluster of four nodes: CHAOS_GPU_CLUSTER_N
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -86,7 +87,13 @@ def _checks(report: Path) -> Iterator[tuple[str, Check]]:
         name = f"{case.get('classname', '').rpartition('.')[2]}::{case.get('name')}"
         wrong = next((each for each in case if each.tag in ("failure", "error", "skipped")), None)
         said = " ".join((wrong.get("message") or "").split()) if wrong is not None else ""
-        yield name, Check("passes" if wrong is None else wrong.tag, said)
+        yield name, Check("passes" if wrong is None else wrong.tag, _anywhere(said))
+
+
+def _anywhere(text: str) -> str:
+    """Take out of a message what only this machine has: where its programs and temporary files are."""
+    text = re.sub(rf"{re.escape(sys.prefix)}/bin/", "", text)
+    return re.sub(rf"{re.escape(tempfile.gettempdir())}/[\w-]+", "TMP", text)
 
 
 def differing(lab: dict[str, Check], real: dict[str, Check]) -> list[str]:
