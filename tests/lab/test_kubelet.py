@@ -407,7 +407,7 @@ def test_gpus_are_given_out_once(lab, pod, name):
     every = {lab.gpu("gpu-node-3", n)[1] for n in range(8)}
     assert set(uuids[0]) | set(uuids[1]) == every
     assert not set(uuids[0]) & set(uuids[1])
-    lab.request("DELETE", lab.pod_path(f"{name}-1"), {"gracePeriodSeconds": 0})
+    lab.request("DELETE", lab.pod_path(f"{name}-1"), {"gracePeriodSeconds": 5})
     lab.wait_phase(f"{name}-3", "Running")
 
 
