@@ -4,6 +4,7 @@ import click
 
 from chaos_gpu.cli.options import json_option, print_json
 from chaos_gpu.criteria import registry
+from chaos_gpu.criteria.criterion import Criterion
 
 
 @click.command()
@@ -21,7 +22,7 @@ def criteria(ids: tuple[str, ...], as_json: bool, markdown: bool) -> None:
         click.echo("\n\n".join(_text(each) for each in wanted))
 
 
-def _text(criterion: registry.Criterion) -> str:
+def _text(criterion: Criterion) -> str:
     limits = (f"{each.name} {each.default:g} {each.unit} ({each.env})" for each in criterion.thresholds)
     lines = [
         f"{criterion.id}  {criterion.statement}",

@@ -6,7 +6,6 @@ from chaoslib.secret import load_secrets
 from chaos_gpu.cli.experiments import load_experiment
 from chaos_gpu.cli.options import json_option, print_json
 from chaos_gpu.cli.validate import guard_arguments, validate
-from chaos_gpu.faults.plan import Plan
 from chaos_gpu.faults.preflight import arm
 from chaos_gpu.faults.rights import ENGINE
 from chaos_gpu.faults.run import Run
@@ -46,10 +45,4 @@ def plan(experiment: str, variables: tuple[str, ...], as_json: bool) -> None:
 
 def duration_s(run: Run) -> tuple[float, float]:
     """Say how long a run takes, seconds, at the least and at the most, pods starting at once."""
-    settings, faults = run.settings, len(run.plans)
-    return faults * settings.hold_s, faults * (longest_fault_s(next(iter(run.plans.values()))) if faults else 0.0)
-
-
-def longest_fault_s(one: Plan) -> float:
-    """Say how long one fault may take to be over, seconds."""
-    return one.consequence.reaction_s + one.consequence.uncordon_s
+    return len(run.plans) * run.settings.hold_s, sum(each.longest_s for each in run.plans.values())

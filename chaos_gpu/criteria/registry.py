@@ -8,64 +8,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from pydantic import BaseModel, ConfigDict
-
+from chaos_gpu.criteria.criterion import Criterion
+from chaos_gpu.criteria.rows.device import DEVICE
 from chaos_gpu.errors import UsageError
 
 RECOVERY = "recovery"
 """Stands in the matrix where a defect must show as "not recovered" rather than as a failed criterion."""
 
 NOT_RECOVERED = "not recovered"
-
-
-class Threshold(BaseModel):
-    """A number that a criterion compares with, and the environment variable that changes it."""
-
-    model_config = ConfigDict(frozen=True)
-
-    name: str
-    default: float
-    unit: str
-    env: str
-
-
-class Criterion(BaseModel):
-    """One promise of the platform."""
-
-    model_config = ConfigDict(frozen=True)
-
-    id: str
-    layer: str
-    statement: str
-    source: str
-    thresholds: tuple[Threshold, ...]
-    probes: tuple[str, ...]
-    """Those that give a verdict on it, one for every time an experiment calls them."""
-    catches: Mapping[str, tuple[str, ...]]
-    """Experiment → planted defects with which it must fail this criterion."""
-
-    @property
-    def experiments(self) -> tuple[str, ...]:
-        """The experiments that judge it."""
-        return tuple(self.catches)
-
-    @property
-    def defects(self) -> tuple[str, ...]:
-        """The planted defects that it must catch."""
-        return tuple(defect for caught in self.catches.values() for defect in caught)
-
-    def as_json(self) -> dict[str, Any]:
-        """Return what `chaos-gpu criteria --json` prints."""
-        return {
-            "id": self.id,
-            "layer": self.layer,
-            "statement": self.statement,
-            "source": self.source,
-            "thresholds": [threshold.model_dump() for threshold in self.thresholds],
-            "probes": list(self.probes),
-            "experiments": list(self.experiments),
-            "defects": list(self.defects),
-        }
 
 
 class Cell(NamedTuple):
@@ -77,53 +27,10 @@ class Cell(NamedTuple):
     expected: str
 
 
-_DEVICE = "2 device health"
-_HEALTH_POLICY = "GPU platform verification, layer 2, node health policy"
-_FATAL = "device/xid-fatal-cordons-node"
-_APPLICATION = "device/xid-application-error-keeps-node"
-_CORDON = Threshold(name="cordon", default=60, unit="s", env="CHAOS_GPU_CORDON_S")
-
-_ALL = (
-    Criterion(
-        id="DEV-02",
-        layer=_DEVICE,
-        statement="An Xid that the policy calls fatal takes its node, and no other, out of service at once and for "
-        "good, and the detector's record names the GPU.",
-        source=_HEALTH_POLICY,
-        thresholds=(
-            Threshold(name="condition", default=60, unit="s", env="CHAOS_GPU_CONDITION_S"),
-            _CORDON,
-            Threshold(name="hold", default=5, unit="s", env="CHAOS_GPU_HOLD_S"),
-        ),
-        probes=("chaos_gpu.probes.device.xid_detected", "chaos_gpu.probes.device.time_to_cordon"),
-        catches={
-            _FATAL: ("detector-never-cordons", "detector-cordons-wrong-node", "detector-cordons-and-uncordons"),
-        },
-    ),
-    Criterion(
-        id="DEV-06",
-        layer=_DEVICE,
-        statement="What the platform does to the node equals its policy for the Xid's code: 48, 74 and 79 cordon it, "
-        "13 leaves it alone.",
-        source=_HEALTH_POLICY,
-        thresholds=(_CORDON,),
-        probes=("chaos_gpu.probes.device.time_to_cordon", "chaos_gpu.probes.device.node_kept"),
-        catches={_FATAL: ("detector-ignores-74",), _APPLICATION: ("detector-cordons-13",)},
-    ),
-    Criterion(
-        id="DEV-07",
-        layer=_DEVICE,
-        statement="The time from the Xid in the kernel log to the cordon is measured, and within its limit.",
-        source=_HEALTH_POLICY,
-        thresholds=(_CORDON,),
-        probes=("chaos_gpu.probes.device.time_to_cordon",),
-        catches={_FATAL: ("detector-slow", "detector-misses-every-second")},
-    ),
-)
-
-_BLOCKS_RECOVERY = MappingProxyType({_FATAL: ("detector-never-returns",)})
-_NEEDS = MappingProxyType({_FATAL: ("detector",), _APPLICATION: ("detector",)})
-"""Experiment → components of the platform without which it can say nothing."""
+LAYERS = (DEVICE,)
+_ALL = tuple(criterion for layer in LAYERS for criterion in layer.criteria)
+_BLOCKS_RECOVERY = {experiment: defects for layer in LAYERS for experiment, defects in layer.blocks_recovery.items()}
+_NEEDS = {experiment: components for layer in LAYERS for experiment, components in layer.needs.items()}
 
 JUDGES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
@@ -188,7 +95,7 @@ def _cells() -> Iterator[Cell]:
             yield from (Cell(known.id, experiment, defect, "fail") for defect in known.catches[experiment])
         for defect in _BLOCKS_RECOVERY.get(experiment, ()):
             yield Cell(RECOVERY, experiment, defect, NOT_RECOVERED)
-        for component in _NEEDS[experiment]:
+        for component in _NEEDS.get(experiment, ()):
             yield from (Cell(known.id, experiment, f"without:{component}", "inconclusive") for known in judged)
 
 

@@ -5,7 +5,7 @@ most `watch_delay_s` earlier; while the watch was interrupted nothing is known a
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from math import isfinite
 from typing import Any
@@ -27,10 +27,10 @@ class NodeState:
 
 @dataclass(frozen=True)
 class Landed:
-    """One record that was read back from the kernel log."""
+    """One fault whose effect was read back."""
 
     at_s: float
-    """The record's kernel time, on the runner's clock."""
+    """When it came about, on the runner's clock: for a kernel record, its kernel time."""
     error_s: float
     """That time is known to plus or minus this."""
     code: int
@@ -41,6 +41,8 @@ class Landed:
     marker: str
     text: str
     seq: int
+    evidence: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    """All that the injector said of it."""
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,12 @@ from typing import Any
 from chaoslib import substitute
 
 from chaos_gpu.errors import Refused, UsageError
+from chaos_gpu.faults.kinds import kind_of
 
 Activity = dict[str, Any]
 
 GUARD = "chaos_gpu.controls.guard"
 OURS = "chaos_gpu."
-INJECT_XID = ("chaos_gpu.actions.xid", "inject_xid")
 SELECTING = ("name", "label_selector", "label_selectors", "field_selector", "name_pattern", "pod_label_selector")
 """Arguments by which an action of chaostoolkit-kubernetes is told what to hit; without any it hits everything."""
 
@@ -44,7 +44,7 @@ def resolved(experiment: Mapping[str, Any], configuration: dict[str, Any], secre
         if activity.get("background") and _module(activity).startswith(OURS):
             raise UsageError(f"{_name(activity)}: it cannot run in the background", "remove `background`")
     for activity in elsewhere:
-        if does(activity, INJECT_XID):
+        if kind_of(activity):
             raise UsageError(f"{_name(activity)}: only the method may inject a fault", "move it into `method`")
     check_references([*elsewhere, *found])
     return found
@@ -52,34 +52,12 @@ def resolved(experiment: Mapping[str, Any], configuration: dict[str, Any], secre
 
 def check_references(activities: list[Activity]) -> None:
     """Refuse a probe or action on a fault that nothing injects: it could only fail, after the others were injected."""
-    injected = {each["provider"]["arguments"].get("fault") for each in activities if does(each, INJECT_XID)}
+    injected = {each["provider"]["arguments"].get("fault") for each in activities if kind_of(each)}
     for activity in activities:
         fault = activity["provider"]["arguments"].get("fault")
         if fault is not None and _module(activity).startswith(OURS) and fault not in injected:
             names = ", ".join(sorted(map(str, injected))) or "none"
             raise UsageError(f"{_name(activity)}: no activity injects fault {fault!r}", f"those injected: {names}")
-
-
-def does(activity: Activity, what: tuple[str, str]) -> bool:
-    """Say whether an activity calls this function (module, name)."""
-    provider = activity.get("provider") or {}
-    return (provider.get("module"), provider.get("func")) == what
-
-
-def xid_arguments(activity: Activity) -> dict[str, Any]:
-    """Return the arguments of an inject_xid, with its defaults. Raises UsageError for one of the wrong type."""
-    arguments = {"form": "process", "node": "", "gpu": "", "transport": "", **activity["provider"]["arguments"]}
-    for key in ("fault", "form", "node", "gpu", "transport"):
-        if not isinstance(arguments.get(key), str):
-            raise UsageError(
-                f"{_name(activity)}: `{key}` must be text, got {arguments.get(key)!r}", f'write it as {key}: "…"'
-            )
-    if type(arguments.get("code")) is not int:
-        raise UsageError(
-            f"{_name(activity)}: `code` must be a whole number, got {arguments.get('code')!r}",
-            "write an Xid code without quotes: code: 48",
-        )
-    return arguments
 
 
 def _resolve(activity: Activity, configuration: dict[str, Any], secrets: dict[str, Any]) -> Activity:

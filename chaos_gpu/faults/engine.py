@@ -3,11 +3,11 @@
 import time
 from typing import Any
 
-from chaos_gpu.cluster.client import JsonObject
+from chaos_gpu.cluster.client import JSON_PATCH, JsonObject
 from chaos_gpu.cluster.clock import compare_clocks
 from chaos_gpu.cluster.watch import Change, Recorder
 from chaos_gpu.criteria.timeline import Landed
-from chaos_gpu.errors import NotLanded, Refused, TargetError
+from chaos_gpu.errors import Conflict, Invalid, NotLanded, Refused, TargetError
 from chaos_gpu.faults import intent
 from chaos_gpu.faults.keeper import Keeper
 from chaos_gpu.faults.ledger import utc
@@ -75,7 +75,7 @@ def _require_settled(run: Run, plan: Plan) -> None:
     if plan.fault in run.injections:
         raise TargetError(f"fault {plan.fault} was injected already in this run")
     for fault, injection in run.injections.items():
-        if not injection.settled:
+        if injection.plan.consequence and not injection.settled:
             raise TargetError(
                 f"the consequence of {fault} is not settled yet",
                 remedy="call revert and recovered for it first: faults are injected one at a time",
@@ -126,6 +126,11 @@ def _event(run: Run, plan: Plan) -> JsonObject:
 def _land(run: Run, injection: Injection) -> Landed:
     """Start the injector and wait for its proof. Raises NotLanded with the reason."""
     plan = injection.plan
+    changed = _change(run, plan)
+    if plan.pod is None:
+        landed = _changed(plan, changed)
+        run.ledger.write(intent.after(run, plan, landed, ""))
+        return landed
     name = plan.pod["metadata"]["name"]
     start_pod(run.api, plan.pod, run.settings.start_s)
     for event in events_of(run.api, name, run.settings.start_s):
@@ -142,24 +147,54 @@ def _land(run: Run, injection: Injection) -> Landed:
     raise NotLanded(f"{plan.fault}: the injector ended without a word", remedy=f"kubectl -n {NAMESPACE} logs {name}")
 
 
-def _landed(run: Run, plan: Plan, pod: str, evidence: dict[str, Any]) -> Landed:
-    """Put the record's kernel time on the runner's clock.
+def _change(run: Run, plan: Plan) -> tuple[float, float]:
+    """Make the changes of a fault through the API. Returns when they began and when they were there (monotonic)."""
+    began_s = time.monotonic()
+    for change in plan.changes:
+        patch = [{"op": "test", "path": "/metadata/uid", "value": change.uid}, *change.patch]
+        try:
+            run.api.patch(change.path, patch, JSON_PATCH)
+        except (Conflict, Invalid) as failure:
+            raise NotLanded(f"{plan.fault}: {change.what}: not as it was when planned: {failure.reason}") from failure
+    return began_s, time.monotonic()
 
-    The record was written between two readings of the node's clock; its kernel time stands if it lies between them.
+
+def _changed(plan: Plan, between_s: tuple[float, float]) -> Landed:
+    """Say that the changes are there: the API server has answered each."""
+    first_s, last_s = between_s
+    return Landed(
+        at_s=(first_s + last_s) / 2,
+        error_s=(last_s - first_s) / 2,
+        code=0,
+        pci="",
+        gpu_uuid="",
+        node=plan.target.node,
+        node_uid=plan.target.node_uid,
+        marker=plan.facts["marker"],
+        text="; ".join(change.what for change in plan.changes),
+        seq=0,
+    )
+
+
+def _landed(run: Run, plan: Plan, pod: str, evidence: dict[str, Any]) -> Landed:
+    """Put the time of the change on the runner's clock.
+
+    It came about between two readings of the node's clock; a record's kernel time stands if it lies between them.
     """
     clock = compare_clocks(run.api, NAMESPACE, pod)
     first_ns, last_ns = evidence["between_ns"]
-    kernel_ns = evidence["kernel_us"] * 1000
+    kernel_ns = evidence.get("kernel_us", 0) * 1000
     at_ns = kernel_ns if first_ns <= kernel_ns <= last_ns else (first_ns + last_ns) / 2
     return Landed(
         at_s=clock.on_runner(at_ns),
         error_s=clock.error_s + max(at_ns - first_ns, last_ns - at_ns) / 1e9,
-        code=plan.facts["code"],
-        pci=evidence["gpu"]["pci"],
-        gpu_uuid=evidence["gpu"]["uuid"],
+        code=plan.facts.get("code", 0),
+        pci=evidence.get("gpu", {}).get("pci", ""),
+        gpu_uuid=evidence.get("gpu", {}).get("uuid", ""),
         node=plan.target.node,
         node_uid=plan.target.node_uid,
         marker=plan.facts["marker"],
         text=evidence["text"],
-        seq=evidence["seq"],
+        seq=evidence.get("seq", 0),
+        evidence=evidence,
     )

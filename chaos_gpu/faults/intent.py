@@ -8,7 +8,7 @@ from chaos_gpu.cluster.client import JsonObject
 from chaos_gpu.criteria.timeline import Landed
 from chaos_gpu.faults.ledger import utc
 from chaos_gpu.faults.names import EXERCISE
-from chaos_gpu.faults.plan import Plan
+from chaos_gpu.faults.plan import ApiChange, Plan
 from chaos_gpu.faults.run import Run
 from chaos_gpu.payloads.undo import GO
 
@@ -33,21 +33,23 @@ def ahead(run: Run, plan: Plan, note: str) -> dict[str, Any]:
         "undo": [{"op": "test", "path": path, "value": note}, {"op": "remove", "path": path}],
         "state": "planned",
     }
+    own = {f"change.{plan.fault}.{number}": _undo_of(each) for number, each in enumerate(plan.changes, start=2)}
     return {
         f"fault.{plan.fault}": _fault(plan, plan.target.gpu, "planned"),
         f"change.{plan.fault}.1": mark,
-        f"consequence.{plan.fault}": foreseen(run, plan),
+        **own,
+        **_consequence(run, plan, {}),
         GO: {},
     }
 
 
 def after(run: Run, plan: Plan, landed: Landed, boot_id: str) -> dict[str, Any]:
     """Make the records to write once the fault has landed: where, and what its record looks like."""
-    gpu = {**plan.target.gpu, "pci": landed.pci, "uuid": landed.gpu_uuid}
-    consequence = foreseen(run, plan, landed, boot_id)
+    known = {"pci": landed.pci, "uuid": landed.gpu_uuid}
+    gpu = {**plan.target.gpu, **{key: name for key, name in known.items() if name}}
     return {
         f"fault.{plan.fault}": {**_fault(plan, gpu, "landed"), "seq": landed.seq},
-        f"consequence.{plan.fault}": {**consequence, "state": "landed"},
+        **_consequence(run, plan, {"state": "landed"}, landed, boot_id),
     }
 
 
@@ -55,25 +57,39 @@ def never(run: Run, plan: Plan, reason: str) -> dict[str, Any]:
     """Make the records for a fault of which the injector says that it changed nothing: it does not count."""
     return {
         f"fault.{plan.fault}": {"fault": plan.fault, "state": "not landed", "reason": reason},
-        f"consequence.{plan.fault}": {**foreseen(run, plan), "state": "settled", "how": f"nothing injected: {reason}"},
+        **_consequence(run, plan, {"state": "settled", "how": f"nothing injected: {reason}"}),
     }
 
 
 def foreseen(run: Run, plan: Plan, landed: Landed | None = None, boot_id: str = "") -> dict[str, Any]:
     """Make the record of a reaction of the platform that may come, with all that is needed to know it for ours."""
+    assert plan.consequence is not None  # noqa: S101 - asked for where one is foreseen
     return {
         "fault": plan.fault,
         "node": plan.target.node,
         "selector": run.settings.selector,
         "schedulable_before": True,
-        "code": plan.facts["code"],
+        "code": plan.facts.get("code", 0),
         "marker": plan.facts["marker"],
         "pci": landed.pci if landed else plan.target.gpu.get("pci", ""),
         "gpu_uuid": landed.gpu_uuid if landed else plan.target.gpu.get("uuid", ""),
         **plan.consequence.model_dump(mode="json"),
-        "scan": _scan_after(plan.scan_pod, landed.seq if landed else 0, boot_id),
+        "scan": _scan_after(plan.scan_pod, landed.seq if landed else 0, boot_id) if plan.scan_pod else None,
         "state": "foreseen",
     }
+
+
+def _consequence(
+    run: Run, plan: Plan, state: dict[str, Any], landed: Landed | None = None, boot_id: str = ""
+) -> dict[str, Any]:
+    if plan.consequence is None:
+        return {}
+    return {f"consequence.{plan.fault}": {**foreseen(run, plan, landed, boot_id), **state}}
+
+
+def _undo_of(change: ApiChange) -> dict[str, Any]:
+    where = {"what": change.what, "kind": "patch", "path": change.path, "uid": change.uid}
+    return {**where, "undo": list(change.undo), "state": "planned"}
 
 
 def _fault(plan: Plan, gpu: dict[str, str], state: str) -> dict[str, Any]:

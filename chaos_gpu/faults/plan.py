@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from chaos_gpu.cluster.client import JsonObject
 from chaos_gpu.faults.detectors import Detector
@@ -20,14 +20,37 @@ class Consequence(BaseModel):
     uncordon_s: float
 
 
+class ApiChange(BaseModel):
+    """One change of an object in the cluster, with the patch that takes it back; JSON patches, `test` included.
+
+    Attributes:
+        what: in one phrase, for people.
+        path: of the object.
+        uid: of the object, so that no namesake is changed.
+        patch: the change.
+        undo: its inverse, which first tests that the value is still ours.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    what: str
+    path: str
+    uid: str
+    patch: tuple[dict[str, Any], ...]
+    undo: tuple[dict[str, Any], ...]
+
+
 class Plan(BaseModel):
     """One injection, fully decided.
 
     Attributes:
         detectors: those on the target that can see it; nobody else is judged by it.
-        facts: what goes into the ledger.
-        pod: the injector that carries it out.
-        scan_pod: what looks afterwards whether other records came.
+        consequence: what the platform may do about it, None where nothing is foreseen.
+        facts: what goes into the ledger; `marker` is the token by which its traces are known again.
+        pod: the injector that carries it out, None where `changes` are all.
+        changes: what is changed through the API, before the injector starts.
+        scan_pod: what looks afterwards whether other records came, for faults that leave one in the kernel log.
+        obstacles: criterion → why it could not be judged by this fault.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -38,33 +61,45 @@ class Plan(BaseModel):
     detectors: tuple[Detector, ...]
     change: str
     undo: str
-    consequence: Consequence
+    consequence: Consequence | None = None
     deadline_s: float
     facts: dict[str, Any]
-    pod: JsonObject
-    scan_pod: JsonObject
+    pod: JsonObject | None = None
+    changes: tuple[ApiChange, ...] = ()
+    scan_pod: JsonObject | None = None
+    obstacles: dict[str, str] = Field(default_factory=dict)
 
     @property
     def conditions(self) -> tuple[str, ...]:
         """The node conditions that may be expected to name it."""
         return tuple(dict.fromkeys(name for each in self.detectors for name in each.profile.conditions))
 
+    @property
+    def longest_s(self) -> float:
+        """How long it may take the platform to react and to return the node, seconds."""
+        return self.consequence.reaction_s + self.consequence.uncordon_s if self.consequence else 0.0
+
     def as_text(self) -> str:
         """Say it for people: one line each."""
-        reaction = ", ".join(self.consequence.conditions) or "no known condition"
-        return "\n".join(
-            [
-                f"{self.fault}",
-                f"  target       {self.target}",
-                f"  change       {self.change}",
-                f"  seen by      {', '.join(each.name for each in self.detectors) or 'no detector'}",
-                f"  undo         {self.undo}",
-                f"  consequence  the platform may cordon the node and set {reaction};"
-                f" waited for {self.consequence.reaction_s:g} s, its return for {self.consequence.uncordon_s:g} s",
-                f"  ends         by itself after {self.deadline_s:g} s",
-            ]
-        )
+        lines = {
+            "target": str(self.target),
+            "change": self.change,
+            "seen by": ", ".join(each.name for each in self.detectors) or "no detector",
+            "undo": self.undo,
+            "consequence": _foreseen(self.consequence),
+            "ends": f"by itself after {self.deadline_s:g} s",
+        }
+        return "\n".join([self.fault, *(f"  {key:<11}  {text}" for key, text in lines.items())])
 
     def as_json(self) -> dict[str, Any]:
         """Return it as plain JSON, without the pods' payloads."""
         return self.model_dump(mode="json", exclude={"pod", "scan_pod"})
+
+
+def _foreseen(consequence: Consequence | None) -> str:
+    if consequence is None:
+        return "none: no reaction of the platform is foreseen"
+    return (
+        f"the platform may cordon the node and set {', '.join(consequence.conditions) or 'no known condition'};"
+        f" waited for {consequence.reaction_s:g} s, its return for {consequence.uncordon_s:g} s"
+    )

@@ -4,23 +4,25 @@ import getpass
 import os
 import socket
 from collections import Counter
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
-from chaos_gpu.cluster.client import Api, JsonObject, connect
+from chaos_gpu.cluster.client import Api, connect
 from chaos_gpu.criteria.registry import owed
 from chaos_gpu.errors import ApiError, ApiUnavailable, NotFound, Refused, TargetError, UsageError
-from chaos_gpu.faults.activities import INJECT_XID, Activity, check_guard_is_whole, does, resolved, xid_arguments
-from chaos_gpu.faults.budget import GpuName, check_blast_radius, check_repeats, exhausted, injections_per_gpu
-from chaos_gpu.faults.detectors import Detector, Watchers, detectors_by_node, find_watchers
+from chaos_gpu.faults.activities import check_guard_is_whole, resolved
+from chaos_gpu.faults.budget import check_blast_radius, check_repeats, injections_per_gpu
+from chaos_gpu.faults.detectors import Detector, Watchers, find_watchers
+from chaos_gpu.faults.kinds import Kind, arguments_of, kind_of
 from chaos_gpu.faults.ledger import CLOSED, OPEN, STUCK, Ledger, ledgers, recent_faults
 from chaos_gpu.faults.names import ENABLED, ENVIRONMENT, NAMESPACE
 from chaos_gpu.faults.plan import Plan
+from chaos_gpu.faults.planning import FaultArguments, GpuFaultArguments, Planning
 from chaos_gpu.faults.rights import ENGINE, missing_rights
 from chaos_gpu.faults.run import Run
 from chaos_gpu.faults.settings import GuardArguments, Settings, new_run_id
-from chaos_gpu.faults.targets import Target, choose_gpu, choose_node, foreign_work, gpu_nodes, unfit
-from chaos_gpu.faults.xid import Aim, Wanted, plan_xid
+from chaos_gpu.faults.targets import gpu_nodes
 
 
 def arm(
@@ -40,7 +42,8 @@ def arm(
     check_no_other_run(api, run_id)
     watchers = find_watchers(api)
     check_remediators(watchers, guard)
-    plans, detectors = _plans(api, settings, guard, watchers, run_id, activities)
+    injecting = [(kind, arguments_of(kind, each)) for each in activities if (kind := kind_of(each))]
+    plans = _plans(_planning(api, settings, guard, watchers, run_id, injecting), injecting)
     return Run(
         id=run_id,
         title=str(experiment.get("title", "")),
@@ -49,7 +52,7 @@ def arm(
         settings=settings,
         guard=guard,
         watchers=watchers,
-        detectors=detectors,
+        detectors=_judged_by(plans.values()),
         plans=plans,
         owed=owed(experiment),
         ledger=Ledger(api, run_id),
@@ -137,78 +140,46 @@ def check_remediators(watchers: Watchers, guard: GuardArguments) -> None:
             )
 
 
-def _plans(
-    api: Api, settings: Settings, guard: GuardArguments, watchers: Watchers, run: str, activities: list[Activity]
-) -> tuple[dict[str, Plan], list[Detector]]:
-    wanted = [each for each in activities if does(each, INJECT_XID)]
-    if not wanted:
-        return {}, []
-    had = injections_per_gpu(recent_faults(api, datetime.now(UTC)))
-    times = Counter(_wanted(settings, xid_arguments(each)) for each in wanted)
-    fleet = gpu_nodes(api, settings.selector)
-    chooser = _Chooser(api, fleet, guard, watchers, had, times, settings.seed or run)
+def _plans(planning: Planning, injecting: list[tuple[Kind, FaultArguments]]) -> dict[str, Plan]:
     plans: dict[str, Plan] = {}
-    for activity in wanted:
-        plan = _plan_one(settings, guard, run, activity, chooser)
+    for kind, arguments in injecting:
+        plan = kind.plan(planning, arguments)
         if plan.fault in plans:
             raise UsageError(f"fault name {plan.fault!r} is used twice", remedy="each inject_… needs a name of its own")
         plans[plan.fault] = plan
-    check_blast_radius(plans.values(), guard, len(fleet))
-    check_repeats(plans.values(), had, guard)
-    groups = [plan.detectors for plan in plans.values()]
+    check_blast_radius(plans.values(), planning.guard, len(planning.fleet))
+    check_repeats(plans.values(), planning.had, planning.guard)
+    return plans
+
+
+def _planning(
+    api: Api,
+    settings: Settings,
+    guard: GuardArguments,
+    watchers: Watchers,
+    run: str,
+    injecting: list[tuple[Kind, FaultArguments]],
+) -> Planning:
+    planning = Planning(
+        api=api,
+        settings=settings,
+        guard=guard,
+        run=run,
+        watchers=watchers,
+        fleet=gpu_nodes(api, settings.selector) if injecting else [],
+        had=injections_per_gpu(recent_faults(api, datetime.now(UTC))) if injecting else Counter(),
+        times=Counter(),
+    )
+    hits = (arguments for _, arguments in injecting if isinstance(arguments, GpuFaultArguments))
+    planning.times.update(planning.wanted(each) for each in hits)
+    return planning
+
+
+def _judged_by(plans: Iterable[Plan]) -> list[Detector]:
+    """List the detectors that will be judged; none where a fault would go unseen."""
+    groups = [plan.detectors for plan in plans if plan.consequence]
     seeing = {each.name: each for group in groups for each in group}
-    return plans, list(seeing.values()) if all(groups) else []
-
-
-def _wanted(settings: Settings, given: dict[str, Any]) -> tuple[str, str]:
-    return given["node"] or settings.node, given["gpu"] or settings.gpu
-
-
-def _plan_one(settings: Settings, guard: GuardArguments, run: str, activity: Activity, chooser: "_Chooser") -> Plan:
-    given = xid_arguments(activity)
-    aim = chooser.target(_wanted(settings, given))
-    return plan_xid(settings, guard, run, Wanted(*(given[each] for each in Wanted._fields)), aim)
-
-
-class _Chooser:
-    """Chooses each target once, so that the faults of one experiment hit the same GPU unless told otherwise."""
-
-    def __init__(
-        self,
-        api: Api,
-        fleet: list[JsonObject],
-        guard: GuardArguments,
-        watchers: Watchers,
-        had: Counter[GpuName],
-        times: Counter[tuple[str, str]],
-        seed: str,
-    ) -> None:
-        self._api, self._fleet, self._guard, self._watchers = api, fleet, guard, watchers
-        self._had, self._times, self._seed = had, times, seed
-        self._chosen: dict[tuple[str, str], Aim] = {}
-
-    def target(self, wanted: tuple[str, str]) -> Aim:
-        """Return the target, the detectors that read its kernel log, and the GPUs there without budget."""
-        if wanted not in self._chosen:
-            self._chosen[wanted] = self._choose(*wanted)
-        return self._chosen[wanted]
-
-    def _choose(self, wanted_node: str, wanted_gpu: str) -> Aim:
-        node = choose_node(self._api, self._fleet, wanted_node, self._seed, self._why_not)
-        name, uid = node["metadata"]["name"], node["metadata"]["uid"]
-        spent = exhausted(uid, self._had, self._guard, self._times[wanted_node, wanted_gpu])
-        gpu = choose_gpu(node, wanted_gpu, spent, self._seed)
-        refuse = {each["uuid"]: "it had its injections of the last 24 h" for each in spent if "uuid" in each}
-        target = Target(node=name, node_uid=uid, gpu=gpu)
-        readers = detectors_by_node(self._api, self._watchers, name).get(name, [])
-        return Aim(target, readers, refuse)
-
-    def _why_not(self, node: JsonObject) -> str:
-        reason = unfit(node, self._watchers.conditions(), self._watchers.attribution())
-        if reason or self._guard.allow_foreign_work:
-            return reason
-        work = ", ".join(foreign_work(self._api, node["metadata"]["name"])[:3])
-        return f"it runs {work}, which is not part of this run" if work else ""
+    return list(seeing.values()) if all(groups) else []
 
 
 REFUSALS = (UsageError, Refused, TargetError, ApiError, ApiUnavailable)

@@ -95,7 +95,7 @@ def _close_ledger(run: Run) -> list[str]:
 
 
 def _settle(run: Run, injection: Injection) -> tuple[list[str], list[str]]:
-    if injection.settled:
+    if injection.settled or injection.plan.consequence is None:
         return [], []
     fault, landed = injection.plan.fault, injection.landed
     elapsed_s = time.monotonic() - landed.at_s if landed else 0.0

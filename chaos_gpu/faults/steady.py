@@ -5,7 +5,6 @@ from typing import Any
 
 from chaos_gpu.cluster.client import JsonObject
 from chaos_gpu.errors import TargetError, UsageError
-from chaos_gpu.faults.detectors import cannot_judge
 from chaos_gpu.faults.names import EXERCISE
 from chaos_gpu.faults.observe import schedulable
 from chaos_gpu.faults.run import Run
@@ -67,9 +66,9 @@ def _fold(run: Run, criterion: str) -> Judgement:
 def _lacking(run: Run, criterion: str) -> str:
     """Say why a criterion could not be judged by the faults that are planned, or "" when it can."""
     for plan in run.plans.values():
-        if why := cannot_judge(criterion, plan.detectors, run.settings.action_for(plan.facts["code"])):
+        if why := plan.obstacles.get(criterion):
             return f"{plan.target.node}: {why}"
-    return "" if run.plans else "no fault is planned"
+    return ""
 
 
 def _picture(node: JsonObject, run: Run) -> dict[str, Any]:

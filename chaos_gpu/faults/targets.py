@@ -33,7 +33,8 @@ class Target(BaseModel):
     gpu: dict[str, str]
 
     def __str__(self) -> str:
-        return f"node {self.node} (uid {self.node_uid}), GPU {' '.join(f'{k} {v}' for k, v in self.gpu.items())}"
+        gpu = f", GPU {' '.join(f'{k} {v}' for k, v in self.gpu.items())}" if self.gpu else ""
+        return f"node {self.node} (uid {self.node_uid}){gpu}"
 
 
 def gpu_nodes(api: Api, selector: str) -> list[JsonObject]:

@@ -1,19 +1,21 @@
 """Fault: a fake Xid record in a node's kernel log, where the platform's detectors look for real ones."""
 
-from typing import NamedTuple
+from collections.abc import Sequence
 
 from chaos_gpu.cluster.client import JsonObject
 from chaos_gpu.criteria.xid.catalog import lookup
+from chaos_gpu.criteria.xid.policy import Action
 from chaos_gpu.criteria.xid.record import PCI_PLACEHOLDER, Transport, as_written, compose
 from chaos_gpu.errors import Refused, UsageError
-from chaos_gpu.faults.detectors import Detector
+from chaos_gpu.faults.detectors import Detector, cannot_judge
 from chaos_gpu.faults.names import FAULT_NAME, marker_of
 from chaos_gpu.faults.plan import Consequence, Plan
+from chaos_gpu.faults.planning import Aim, GpuFaultArguments, Planning
 from chaos_gpu.faults.pods import node_pod, run_labels
 from chaos_gpu.faults.settings import GuardArguments, Settings
-from chaos_gpu.faults.targets import Target
 
 KIND, PAYLOAD = "xid", "kmsg"
+JUDGED = ("DEV-02", "DEV-06", "DEV-07")
 LANDING_S = 5
 """How long the injector looks for its record, seconds."""
 
@@ -21,38 +23,30 @@ DCGM_BLANKS_ALL = 119
 """DCGM's kernel log reader takes this code for a dead driver and blanks every field until its engine restarts."""
 
 
-class Aim(NamedTuple):
-    """Where an injection goes, and what is there.
-
-    Attributes:
-        target: the GPU whose address the record bears.
-        detectors: those that read the target node's kernel log.
-        exhausted: GPU UUIDs that had their injections of the last 24 h, with the reason.
-    """
-
-    target: Target
-    detectors: list[Detector]
-    exhausted: dict[str, str]
-
-
-class Wanted(NamedTuple):
+class XidArguments(GpuFaultArguments):
     """The record that an experiment asks for.
 
     Attributes:
-        fault: its name, unique in the experiment.
         code: an Xid code of the catalogue.
         form: `plain` or `process`.
         transport: `kmsg`, `bracket`, or "" for what the target's detectors read.
     """
 
-    fault: str
     code: int
-    form: str
-    transport: str
+    form: str = "process"
+    transport: str = ""
 
 
-def plan_xid(settings: Settings, guard: GuardArguments, run: str, wanted: Wanted, aim: Aim) -> Plan:
+def plan_xid(planning: Planning, wanted: XidArguments) -> Plan:
     """Decide one Xid injection.
+
+    Raises: UsageError for bad input, Refused for a code that needs to be allowed by name, TargetError without a target.
+    """
+    return xid_plan(planning.settings, planning.guard, planning.run, wanted, planning.aim(wanted))
+
+
+def xid_plan(settings: Settings, guard: GuardArguments, run: str, wanted: XidArguments, aim: Aim) -> Plan:
+    """Decide one Xid injection on a chosen target.
 
     Args:
         settings: the experiment's configuration.
@@ -63,18 +57,19 @@ def plan_xid(settings: Settings, guard: GuardArguments, run: str, wanted: Wanted
 
     Raises: UsageError for bad input, Refused for a code that needs to be allowed by name.
     """
-    fault, code, form, _ = wanted
+    fault, code, form = wanted.fault, wanted.code, wanted.form
     check_name(fault)
     transport = transport_for(wanted, aim.detectors)
     check_code(fault, code, transport, guard)
     marker = marker_of(run, fault)
     record = compose(code, PCI_PLACEHOLDER, form=form, marker=marker)
     scan = {"mode": "scan", "markers": [marker], "after_seq": 0}
+    seeing = tuple(each for each in aim.detectors if each.profile.transport == transport)
     return Plan(
         fault=fault,
         kind=KIND,
         target=aim.target,
-        detectors=tuple(each for each in aim.detectors if each.profile.transport == transport),
+        detectors=seeing,
         change=f"one kernel record Xid {code} ({lookup(code).mnemonic}), {form}, transport {transport}",
         undo="none: a kernel record stays in the log; instead: the platform's reaction is seen through",
         consequence=foreseen_by(aim.detectors, settings),
@@ -84,7 +79,14 @@ def plan_xid(settings: Settings, guard: GuardArguments, run: str, wanted: Wanted
         scan_pod=node_pod(
             settings, f"{pod_name(run, fault)}-scan", aim.target.node, run_labels(run, "scan", fault), PAYLOAD, scan
         ),
+        obstacles=obstacles(seeing, settings.action_for(code)),
     )
+
+
+def obstacles(detectors: Sequence[Detector], action: Action) -> dict[str, str]:
+    """Say which criteria could not be judged by what these detectors tell: criterion → why."""
+    found = {criterion: cannot_judge(criterion, detectors, action) for criterion in JUDGED}
+    return {criterion: why for criterion, why in found.items() if why}
 
 
 def check_name(fault: str) -> None:
@@ -136,7 +138,7 @@ def _injector(settings: Settings, run: str, fault: str, aim: Aim, written: str, 
     return pod
 
 
-def transport_for(wanted: Wanted, detectors: list[Detector]) -> Transport:
+def transport_for(wanted: XidArguments, detectors: list[Detector]) -> Transport:
     """Choose how to write, so that the node's detectors can see it. Raises UsageError where that is not one way."""
     if wanted.transport:
         if wanted.transport not in list(Transport):

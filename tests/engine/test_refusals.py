@@ -25,6 +25,9 @@ class Case(NamedTuple):
     flags: tuple[str, ...] = ()
 
 
+WHOLE_NUMBER = "activity '.*': code: .*valid integer"
+
+
 def check_refused(ended: Ended, says: str, *secrets: str) -> None:
     """Exit 4 with reason and remedy; no activity ran; none of the secrets is shown anywhere."""
     assert ended.result.exit_code == 4, ended.text
@@ -102,10 +105,10 @@ INPUTS = [
     Case("window without end", "uncordon_s", experiment(), {"CHAOS_GPU_UNCORDON_S": "inf"}),
     Case("code 0", r"\b0\b", method(code=0)),
     Case("code 9999", "9999", method(code=9999)),
-    Case("code as text", "'48'", method(code="48")),
-    Case("code true", "True", method(code=True)),
-    Case("code with a fraction", r"48\.5", method(code=48.5)),
-    Case("no code", "None", method(code=None)),
+    Case("code as text", WHOLE_NUMBER, method(code="48")),
+    Case("code true", WHOLE_NUMBER, method(code=True)),
+    Case("code with a fraction", WHOLE_NUMBER, method(code=48.5)),
+    Case("no code", WHOLE_NUMBER, method(code=None)),
     Case("wrong form", "'fancy'", method(form="fancy")),
     Case("form that is no text", "form", method(form=["process"])),
     Case("unknown node", "no node 'gpu-node-9'", method(node="gpu-node-9")),

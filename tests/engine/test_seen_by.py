@@ -13,9 +13,10 @@ from chaos_gpu.criteria.xid.record import Transport
 from chaos_gpu.errors import UsageError
 from chaos_gpu.faults.detectors import KNOWN_DETECTORS, Detector, Profile, cannot_judge
 from chaos_gpu.faults.plan import Plan
+from chaos_gpu.faults.planning import Aim
 from chaos_gpu.faults.settings import GuardArguments, Settings
 from chaos_gpu.faults.targets import Target
-from chaos_gpu.faults.xid import Aim, Wanted, plan_xid
+from chaos_gpu.faults.xid import XidArguments, xid_plan
 
 TARGET = Target(node="n", node_uid="u", gpu={"index": "0"})
 RAW = Profile(transport="kmsg", conditions=("Raw",), attribution=("raw",))
@@ -27,8 +28,8 @@ def detector(name: str, profile: Profile) -> Detector:
 
 
 def planned(transport: str, *there: Detector) -> Plan:
-    wanted = Wanted("xid-48", 48, "process", transport)
-    return plan_xid(Settings(), GuardArguments(), "r", wanted, Aim(TARGET, list(there), {}))
+    wanted = XidArguments(fault="xid-48", code=48, transport=transport)
+    return xid_plan(Settings(), GuardArguments(), "r", wanted, Aim(TARGET, list(there), {}))
 
 
 raw, journal, raw_too = detector("raw", RAW), detector("journal", JOURNAL), detector("raw-too", RAW)
@@ -49,7 +50,9 @@ def test_the_transport_decides_who_is_judged(asked: str, there: Any, transport: 
     assert plan.facts["transport"] == transport
     assert plan.conditions == conditions
     assert {each.profile.transport for each in plan.detectors} <= {transport}
+    assert plan.consequence is not None
     assert set(plan.consequence.conditions) == {name for each in there for name in each.profile.conditions}
+    assert plan.pod is not None
     spec = json.loads(plan.pod["metadata"]["annotations"]["chaos-gpu/spec"])
     assert spec["record"].startswith("<4>[" if transport is Transport.BRACKET else "<4>NVRM")
 

@@ -1,0 +1,1 @@
+"""The rows of the registry, a module for each layer."""

@@ -1,0 +1,43 @@
+"""The kinds of fault that there are: the action that experiments name, its arguments, and who plans it."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from pydantic import ValidationError
+
+from chaos_gpu.errors import UsageError
+from chaos_gpu.faults.plan import Plan
+from chaos_gpu.faults.planning import FaultArguments, Planning
+from chaos_gpu.faults.settings import problems
+from chaos_gpu.faults.xid import XidArguments, plan_xid
+
+
+class Kind(NamedTuple):
+    """One way to inject."""
+
+    module: str
+    func: str
+    arguments: type[FaultArguments]
+    plan: Callable[[Planning, Any], Plan]
+    """Takes the arguments in the type above."""
+
+
+KINDS = (Kind("chaos_gpu.actions.xid", "inject_xid", XidArguments, plan_xid),)
+
+
+def kind_of(activity: Mapping[str, Any]) -> Kind | None:
+    """Return the kind of fault that an activity injects, None for one that injects none."""
+    provider = activity.get("provider") or {}
+    called = provider.get("module"), provider.get("func")
+    return next((kind for kind in KINDS if called == (kind.module, kind.func)), None)
+
+
+def arguments_of(kind: Kind, activity: Mapping[str, Any]) -> FaultArguments:
+    """Read an injecting activity's arguments. Raises UsageError naming the argument and what is wrong with it."""
+    try:
+        return kind.arguments.model_validate(activity["provider"]["arguments"])
+    except ValidationError as failure:
+        raise UsageError(
+            f"activity {activity.get('name')!r}: {problems(failure)}",
+            remedy=f"chaos discover, or the documentation of {kind.func}, shows the types",
+        ) from failure
