@@ -1,6 +1,7 @@
 """`chaos-gpu experiments`: what ships with us; and how every command finds an experiment by name."""
 
 from collections.abc import Mapping
+from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -39,7 +40,8 @@ def resolve(name: str) -> Path:
         short = short.removesuffix(suffix)
     if short in known:
         return known[short]
-    alike = [each for each in known if short and short.rpartition("/")[2] in each]
+    last = short.rpartition("/")[2]
+    alike = [each for each in known if last and last in each] or get_close_matches(short, known, 3)
     raise UsageError(f"no experiment {name!r}", remedy=f"a file, or one of: {', '.join(alike or known)}")
 
 

@@ -226,6 +226,10 @@ class Api:
         return headers
 
 
+UNLOADABLE = (ConfigException, OSError, ValueError, TypeError, AttributeError, KeyError, yaml.YAMLError)
+"""What the client's loader raises for a kubeconfig that it cannot use."""
+
+
 def connect(context: str, deadlines: Deadlines | None = None) -> Api:
     """Connect to the cluster that `context` names; the kubeconfig's current-context never counts.
 
@@ -249,12 +253,21 @@ def connect(context: str, deadlines: Deadlines | None = None) -> Api:
         else:
             config.load_kube_config(context=context, client_configuration=settings)
         _load_certificates(settings)
-    except (ConfigException, OSError, ValueError, TypeError, AttributeError, KeyError, yaml.YAMLError) as failure:
+    except UNLOADABLE as failure:
         raise UsageError(
             f"context {context!r} cannot be loaded: {_without_content(failure)}",
-            remedy="kubectl config get-contexts lists what there is; KUBECONFIG says where to look",
+            remedy=f"{_contexts_there()}; KUBECONFIG says where to look",
         ) from failure
     return Api(ApiClient(settings), context, deadlines)
+
+
+def _contexts_there() -> str:
+    try:
+        known, _ = config.list_kube_config_contexts()
+        names = ", ".join(sorted(str(each["name"]) for each in known))
+    except UNLOADABLE:
+        names = ""
+    return f"contexts there: {names}" if names else "kubectl config get-contexts lists what there is"
 
 
 def error_of(status: int, data: bytes) -> ApiError:
