@@ -15,7 +15,7 @@ from chaos_gpu.criteria.xid.reader import MAX_LINE_BYTES, read_line
 
 _XID = b"Xid ("  # also the end of `SXid (`
 _FALLEN = b"fallen off the bus"
-_TRIES = 256
+_TRIES = 8
 _BEFORE_BYTES = 2048
 _BEFORE_LINES = 8
 _OPEN_SWITCH_ERRORS = 1024
@@ -34,38 +34,43 @@ class LogReader:
 
     def feed(self, piece: bytes) -> Iterator[Event]:
         """Return the events of the lines that this piece completes."""
-        cut = piece.rfind(b"\n") + 1
-        if cut == 0:  # of a line that never ends, the beginning is enough
+        end = piece.rfind(b"\n") + 1
+        if end == 0:  # of a line that never ends, the beginning is enough
             self._rest = (self._rest + piece)[:MAX_LINE_BYTES]
             return
-        block = self._rest + piece[:cut]
-        self._rest = piece[cut:][:MAX_LINE_BYTES]
-        yield from self._read(block)
+        start = 0
+        if self._rest:
+            start = piece.find(b"\n") + 1
+            yield from self._read(self._rest + piece[:start], 0, len(self._rest) + start)
+        yield from self._read(piece, start, end)
+        self._rest = piece[end:][:MAX_LINE_BYTES]
 
     def close(self) -> Iterator[Event]:
         """Return the event of a last line without a newline, if it has one."""
         block, self._rest = self._rest, b""
-        yield from self._read(block)
-        self.lines += bool(block)
+        lines = self.lines + bool(block)
+        yield from self._read(block, 0, len(block))
+        self.lines = lines
 
-    def _read(self, block: bytes) -> Iterator[Event]:
-        done = 0
-        for start, end in lines_to_read(block):
-            if start > done:
-                self.lines += _newlines(block, done, start)
-            self.lines += 1
-            done = end + 1
-            event = read_line(block[start:end], self.lines)
+    def _read(self, block: bytes, start: int, end: int) -> Iterator[Event]:
+        """Read the lines of a block from `start` to `end`. At most one line stands before, no whole one behind."""
+        spans = lines_to_read(block, start, end)
+        if not spans:
+            self.lines += _newlines(block) - (start > 0)
+        done = start
+        for first, last in spans:
+            self.lines += _newlines(block[done:first]) + 1
+            done = last + 1
+            event = read_line(block[first:last], self.lines)
             if event is None:
                 continue
             if event.pci is None:
-                event = self._with_gpu(event, block[max(0, start - _BEFORE_BYTES) : start])
+                event = self._with_gpu(event, block[max(start, first - _BEFORE_BYTES) : first])
             if event.kind is not Kind.SXID or not self._switches.took(event):
                 yield event
-        if done > len(block):  # the last line has no newline
-            self.lines -= 1
-        self.lines += _newlines(block, done, len(block))
-        self._before = (self._before + block[-_BEFORE_BYTES:])[-_BEFORE_BYTES:]
+        if spans:
+            self.lines += _newlines(block[done:end])
+        self._before = (self._before + block[max(start, end - _BEFORE_BYTES) : end])[-_BEFORE_BYTES:]
 
     def _with_gpu(self, event: Event, before: bytes) -> Event:
         """Find the GPU of a fall that was written in three lines, in the first of them."""
@@ -114,43 +119,37 @@ def read_log(pieces: Iterable[bytes]) -> Iterator[Event]:
     yield from reader.close()
 
 
-def lines_to_read(block: bytes) -> Iterator[tuple[int, int]]:
-    """Return start and end of each line that may report a fault, in order."""
-    size = len(block)
-    end = -1
-    xid, fallen = _find_xid(block, 0), _find(block, _FALLEN, 0)
-    while (at := xid if xid < fallen else fallen) < size:
-        start = block.rfind(b"\n", end + 1, at) + 1 or end + 1
-        end = block.find(b"\n", at)
-        if end < 0:
-            end = size
-        yield start, end
-        if xid < end:
-            xid = _find_xid(block, end)
-        if fallen < end:
-            fallen = _find(block, _FALLEN, end)
+def lines_to_read(block: bytes, start: int, end: int) -> list[tuple[int, int]]:
+    """Return start and end of each line that may report a fault, in order.
+
+    Searches from the right, since bytes.rfind takes half the time of bytes.find for words as short as these.
+    """
+    spans = []
+    xid, fallen = _rfind_xid(block, start, end), block.rfind(_FALLEN, start, end)
+    while (at := max(xid, fallen)) >= 0:
+        first = block.rfind(b"\n", start, at) + 1 or start
+        last = block.find(b"\n", at, end)
+        spans.append((first, end if last < 0 else last))
+        if xid >= first:
+            xid = _rfind_xid(block, start, first)
+        if fallen >= first:
+            fallen = block.rfind(_FALLEN, start, first)
+    spans.reverse()
+    return spans
 
 
-def _find_xid(block: bytes, start: int) -> int:
-    """Find the next `Xid (`. The letter X is rare in kernel logs, and memchr finds it ten times as fast as the word."""
-    at = block.find(b"X", start)
+def _rfind_xid(block: bytes, start: int, end: int) -> int:
+    """Find the last `Xid (`. The letter X is rare in most logs, and memrchr finds it ten times as fast as the word."""
     for _ in range(_TRIES):
-        if at < 0:
-            return len(block)
-        if block.startswith(_XID, at):
+        at = block.rfind(b"X", start, end)
+        if at < 0 or block.startswith(_XID, at, end):
             return at
-        at = block.find(b"X", at + 1)
-    return _find(block, _XID, at) if at >= 0 else len(block)
+        end = at
+    return block.rfind(_XID, start, end)
 
 
-def _find(block: bytes, needle: bytes, start: int) -> int:
-    at = block.find(needle, start)
-    return len(block) if at < 0 else at
-
-
-def _newlines(block: bytes, start: int, end: int) -> int:
+def _newlines(block: bytes) -> int:
     """Count lines. For long stretches, deleting finds newlines by memchr, which is twice as fast as counting them."""
-    if end - start < 4096:
-        return block.count(b"\n", start, end)
-    part = block[start:end]
-    return len(part) - len(part.replace(b"\n", b""))
+    if len(block) < 4096:
+        return block.count(b"\n")
+    return len(block) - len(block.replace(b"\n", b""))

@@ -8,9 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chaos_gpu.criteria.xid.event import Event
+from chaos_gpu.criteria.xid.event import Event, Kind
+from chaos_gpu.criteria.xid.forms import first_of_three
+from chaos_gpu.criteria.xid.prefix import unframe
 from chaos_gpu.criteria.xid.reader import MAX_LINE_BYTES, read_line
-from chaos_gpu.criteria.xid.stream import LogReader, lines_to_read, read_log
+from chaos_gpu.criteria.xid.stream import LogReader, _SwitchErrors, lines_to_read, read_log
 from tests.criteria.xid.corpus import GOLDEN, LINES, REAL, XID
 
 NOISE = [
@@ -56,6 +58,40 @@ def test_pieces_do_not_matter(lines: list[str], sizes: list[int], end: str) -> N
     assert reader.lines == len(data.splitlines()) or end in "".join(lines)
 
 
+def line_by_line(data: bytes) -> list[Event]:
+    """What a log says, read the plain way: the whole of it at once, one line after the other, nothing skipped."""
+    found, switches, at = [], _SwitchErrors(), 0
+    for number, line in enumerate(data.split(b"\n"), 1):
+        before = data[:at][-2048:].split(b"\n")[-9:-1]
+        at += len(line) + 1
+        if b"Xid (" not in line and b"fallen off the bus" not in line:
+            continue
+        event = read_line(line, number)
+        if event is not None and event.pci is None:
+            firsts = [first_of_three(unframe(each.rstrip(b"\r")).text) for each in before]
+            back = next((back for back in range(1, len(firsts) + 1) if firsts[-back]), 0)
+            event = event._replace(pci=firsts[-back], line=number - back) if back else event
+        if event is not None and not (event.kind is Kind.SXID and switches.took(event)):
+            found.append(event)
+    return found
+
+
+BROKEN = st.binary(max_size=60) | st.sampled_from([b"\0" * 300, b"X" * 40, b"x\n" * 3000, b"\r", b"", b"Xid (", b"Xid"])
+
+
+@given(
+    st.lists(ANY_LINE.map(str.encode) | st.sampled_from([HEAD, DATA, FIRST, SECOND, THIRD]).map(str.encode) | BROKEN),
+    st.sampled_from([b"\n", b"\r\n", b"\0\n", b"\n\0"]),
+    st.lists(st.integers(0, 500), max_size=40),
+)
+def test_blocks_and_skipping_change_nothing(lines: list[bytes], end: bytes, sizes: list[int]) -> None:
+    data = end.join(lines)
+    reader = LogReader()
+    found = [event for piece in in_pieces(data, sizes) for event in reader.feed(piece)] + list(reader.close())
+    assert found == line_by_line(data)
+    assert reader.lines == data.count(b"\n") + (data[-1:] not in {b"", b"\n"})
+
+
 @given(st.lists(st.sampled_from([line for line in CORPUS if "SXid" not in line and "fallen off" not in line] + NOISE)))
 def test_a_log_is_read_as_its_lines_are(lines: list[str]) -> None:
     one_by_one = [event for number, line in enumerate(lines, 1) if (event := read_line(line.encode(), number))]
@@ -77,7 +113,9 @@ def test_every_line_that_may_matter_is_read(lines: list[str], padding: int) -> N
     block = "\n".join(lines).encode()
     block = block.replace(b"myapp", b"X" * padding)
     wanted = [match.span() for match in re.finditer(rb"[^\n]*(?:Xid \(|fallen off the bus)[^\n]*", block)]
-    assert list(lines_to_read(block)) == wanted
+    assert lines_to_read(block, 0, len(block)) == wanted
+    inside = [span for span in wanted if span[0] > 0 and span[1] < len(block)]
+    assert lines_to_read(block, block.find(b"\n") + 1, block.rfind(b"\n") + 1) == inside
 
 
 @pytest.mark.parametrize("end", ["", "\n", "\r\n", "\n\n"])
