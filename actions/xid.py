@@ -1,4 +1,4 @@
-"""Actions: fake Xid records."""
+"""Actions: fake Xid and SXid records."""
 
 from typing import Any, Dict
 
@@ -17,24 +17,30 @@ def inject_xid(
     node: str = "",
     gpu: str = "",
     transport: str = "",
+    variant: str = "",
 ) -> Dict[str, Any]:
-    """Write one fake Xid record to a GPU node's kernel log, and prove by reading it back that it landed.
+    """Write one fake Xid (or SXid) to a GPU node's kernel log, and prove by reading it back that it landed.
 
     A kernel record has no undo. What the platform does about it (condition, cordon) is foreseen in the run's ledger
-    and seen through by `recovered`.
+    and seen through by `recovered`. A fault that drivers write in several records is several here too, one incident.
 
     Args:
         configuration: the experiment's, given by Chaos Toolkit.
         fault: a name for it, unique in the experiment; probes, `revert` and `recovered` take the same.
-        code: an Xid code of NVIDIA's catalogue.
-        form: `process` (with pid and name) or `plain` (without).
+        code: an Xid code of NVIDIA's catalogue; for form `sxid` an NVSwitch's.
+        form: `process` (with pid and name), `plain` (without), `quoted-pid`, `comma-name`, `mig`, `no-pci`,
+            `long-domain`, `function`, `upper-case`, `nvlink5` (144 to 150), `recovery` (154), `fallen` (79), `burst`
+            (13) or `sxid`.
         node: a GPU node, "" for one that the guard chose under the run's seed.
         gpu: index, UUID or PCI address, "" for one that the guard chose.
-        transport: `kmsg` (for readers of raw records) or `bracket` (with a time in front, for the journal's readers),
-            "" for the one that the target's detectors read. Only those who can see the record are judged by it.
+        transport: `kmsg` (for readers of raw records), `bracket` (with a time in front, for the journal's readers),
+            `both` (written twice), "" for the one that the target's detectors read. Only those who can see the record
+            are judged by it.
+        variant: of the form: `mig` takes GPU and compute instance (`1/0`), `recovery` old and new action (`0-1`),
+            `nvlink5` `ge_r575`, `lt_r575`, `cut`, `no-link` or `flagged`, `fallen` `xid`, `gpu` or `probe`.
 
-    Returns: {fault, node, gpu, pci, seq, text, error_s}: where the record landed and how well its time is known.
-    Raises: NotLanded when it was not read back, TargetError when the target is not fit any more.
+    Returns: {fault, node, gpu, pci, seq, text, records, error_s}: where it landed and how well its time is known.
+    Raises: NotLanded when it was not read back whole, TargetError when the target is not fit any more.
     """
     run = armed_run(configuration)
     plan = run.plans.get(fault)
@@ -43,4 +49,5 @@ def inject_xid(
     landed = engine.inject(run, plan).landed
     assert landed is not None  # noqa: S101 - inject raises otherwise
     where = {"node": landed.node, "gpu": landed.gpu_uuid, "pci": landed.pci, "seq": landed.seq}
-    return {"fault": fault, **where, "text": landed.text, "error_s": round(landed.error_s, 6)}
+    said = {"text": landed.text, "records": landed.evidence.get("records", [])}
+    return {"fault": fault, **where, **said, "error_s": round(landed.error_s, 6)}

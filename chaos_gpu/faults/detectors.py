@@ -25,7 +25,7 @@ class Profile(BaseModel):
 
     Attributes:
         transport: which injected kernel records it sees: `kmsg` (raw), `bracket` (prefixed, for journald readers),
-            or "" when it reads no kernel log.
+            `both`, or "" when it reads no kernel log.
         conditions: node conditions that it sets, unhealthy when True; `Type=False` for one that is so when False.
         attribution: node labels or annotations in which it says why it cordoned.
         actions: what it, or what acts on its word, may do to a node.
@@ -33,10 +33,14 @@ class Profile(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    transport: Literal["", "kmsg", "bracket"] = ""
+    transport: Literal["", "kmsg", "bracket", "both"] = ""
     conditions: tuple[str, ...] = ()
     attribution: tuple[str, ...] = ()
     actions: tuple[str, ...] = ()
+
+    def sees(self, transport: str) -> bool:
+        """Say whether it sees a record that is written so."""
+        return bool(self.transport) and (self.transport == transport or "both" in (self.transport, transport))
 
 
 class Detector(BaseModel):
@@ -69,8 +73,8 @@ NVSENTINEL = Profile(
 )
 KNOWN_DETECTORS: dict[str, Profile] = {
     "syslog-health-monitor": NVSENTINEL,
-    "gpud": Profile(transport="kmsg"),
-    "node-problem-detector": Profile(transport="kmsg", conditions=("XIDErrors", "GPUMissing")),
+    "gpud": Profile(transport="both"),
+    "node-problem-detector": Profile(transport="both", conditions=("XIDErrors", "GPUMissing")),
     "eks-node-monitoring-agent": Profile(conditions=("AcceleratedHardwareReady=False",)),  # reads no kernel log
 }
 KNOWN_REMEDIATORS: dict[str, tuple[str, ...]] = {

@@ -189,7 +189,7 @@ def _landed(run: Run, plan: Plan, pod: str, evidence: dict[str, Any]) -> Landed:
         at_s=clock.on_runner(at_ns),
         error_s=clock.error_s + max(at_ns - first_ns, last_ns - at_ns) / 1e9,
         code=plan.facts.get("code", 0),
-        pci=evidence.get("gpu", {}).get("pci", ""),
+        pci=evidence.get("switch", "").rpartition(".")[0] or evidence.get("gpu", {}).get("pci", ""),
         gpu_uuid=evidence.get("gpu", {}).get("uuid", ""),
         node=plan.target.node,
         node_uid=plan.target.node_uid,

@@ -1,11 +1,11 @@
-"""Fault: a fake Xid record in a node's kernel log, where the platform's detectors look for real ones."""
+"""Fault: fake records of an Xid or SXid in a node's kernel log, where the platform's detectors look for real ones."""
 
 from collections.abc import Sequence
 
 from chaos_gpu.cluster.client import JsonObject
 from chaos_gpu.criteria.xid.catalog import lookup
 from chaos_gpu.criteria.xid.policy import Action
-from chaos_gpu.criteria.xid.record import PCI_PLACEHOLDER, Transport, as_written, compose
+from chaos_gpu.criteria.xid.record import PCI_PLACEHOLDER, Form, Record, Transport, compose, writes
 from chaos_gpu.errors import Refused, UsageError
 from chaos_gpu.faults.detectors import Detector, cannot_judge
 from chaos_gpu.faults.names import FAULT_NAME, marker_of
@@ -17,23 +17,25 @@ from chaos_gpu.faults.settings import GuardArguments, Settings
 KIND, PAYLOAD = "xid", "kmsg"
 JUDGED = ("DEV-02", "DEV-06", "DEV-07")
 LANDING_S = 5
-"""How long the injector looks for its record, seconds."""
+"""How long the injector looks for its records, seconds."""
 
 DCGM_BLANKS_ALL = 119
 """DCGM's kernel log reader takes this code for a dead driver and blanks every field until its engine restarts."""
 
 
 class XidArguments(GpuFaultArguments):
-    """The record that an experiment asks for.
+    """The records that an experiment asks for.
 
     Attributes:
-        code: an Xid code of the catalogue.
-        form: `plain` or `process`.
-        transport: `kmsg`, `bracket`, or "" for what the target's detectors read.
+        code: an Xid code of the catalogue; for form `sxid`, an NVSwitch's.
+        form: how they are worded, one of `Form`.
+        variant: of the form, "" for its default.
+        transport: `kmsg`, `bracket`, `both`, or "" for what the target's detectors read.
     """
 
     code: int
     form: str = "process"
+    variant: str = ""
     transport: str = ""
 
 
@@ -57,30 +59,44 @@ def xid_plan(settings: Settings, guard: GuardArguments, run: str, wanted: XidArg
 
     Raises: UsageError for bad input, Refused for a code that needs to be allowed by name.
     """
-    fault, code, form = wanted.fault, wanted.code, wanted.form
+    fault, code = wanted.fault, wanted.code
     check_name(fault)
     transport = transport_for(wanted, aim.detectors)
-    check_code(fault, code, transport, guard)
     marker = marker_of(run, fault)
-    record = compose(code, PCI_PLACEHOLDER, form=form, marker=marker)
+    record = compose(code, PCI_PLACEHOLDER, form=wanted.form, variant=wanted.variant, marker=marker)
+    check_code(fault, code, transport, guard)
     scan = {"mode": "scan", "markers": [marker], "after_seq": 0}
-    seeing = tuple(each for each in aim.detectors if each.profile.transport == transport)
+    seeing = tuple(each for each in aim.detectors if each.profile.sees(transport))
+    facts = {"code": code, "form": str(record.form), "variant": record.variant, "transport": str(transport)}
     return Plan(
         fault=fault,
         kind=KIND,
         target=aim.target,
         detectors=seeing,
-        change=f"one kernel record Xid {code} ({lookup(code).mnemonic}), {form}, transport {transport}",
+        change=_change(record, transport),
         undo="none: a kernel record stays in the log; instead: the platform's reaction is seen through",
         consequence=foreseen_by(aim.detectors, settings),
         deadline_s=settings.deadline_s,
-        facts={"code": code, "form": form, "transport": str(transport), "marker": marker, "text": record.text},
-        pod=_injector(settings, run, fault, aim, as_written(record.text, transport).decode(), marker),
+        facts={**facts, "marker": marker, "text": record.text},
+        pod=_injector(settings, run, fault, aim, record, transport),
         scan_pod=node_pod(
             settings, f"{pod_name(run, fault)}-scan", aim.target.node, run_labels(run, "scan", fault), PAYLOAD, scan
         ),
-        obstacles=obstacles(seeing, settings.action_for(code)),
+        obstacles=no_policy(record) or obstacles(seeing, settings.action_for(code)),
     )
+
+
+def no_policy(record: Record) -> dict[str, str]:
+    """Say that no criterion on Xids speaks of an NVSwitch's error."""
+    why = f"SXid {record.code}: the policy is one of Xids"
+    return dict.fromkeys(JUDGED, why) if record.form is Form.SXID else {}
+
+
+def _change(record: Record, transport: Transport) -> str:
+    count = len(writes(record, transport))
+    many = "one kernel record" if count == 1 else f"{count} kernel records"
+    what = f"SXid {record.code}" if record.form is Form.SXID else f"Xid {record.code} ({lookup(record.code).mnemonic})"
+    return f"{many} {what}, {record.shape}, transport {transport}"
 
 
 def obstacles(detectors: Sequence[Detector], action: Action) -> dict[str, str]:
@@ -100,7 +116,7 @@ def check_name(fault: str) -> None:
 
 def check_code(fault: str, code: int, transport: Transport, guard: GuardArguments) -> None:
     """Raise Refused for a code that does harm of its own and was not allowed by name."""
-    if code == DCGM_BLANKS_ALL and code not in guard.allow_codes and transport is Transport.KMSG:
+    if code == DCGM_BLANKS_ALL and code not in guard.allow_codes and transport is not Transport.BRACKET:
         raise Refused(
             f"{fault}: a raw Xid {code} makes DCGM blank all its fields until its engine restarts",
             remedy=f"if that may be, add `allow_codes: [{code}]` to the guard's arguments",
@@ -122,12 +138,12 @@ def pod_name(run: str, fault: str) -> str:
     return f"chaos-gpu-{run}-{fault}"
 
 
-def _injector(settings: Settings, run: str, fault: str, aim: Aim, written: str, marker: str) -> JsonObject:
+def _injector(settings: Settings, run: str, fault: str, aim: Aim, record: Record, transport: Transport) -> JsonObject:
     spec = {
         "mode": "inject",
         "gpu": aim.target.gpu,
-        "record": written,
-        "marker": marker,
+        "records": [data.decode() for data in writes(record, transport)],
+        "marker": record.marker,
         "refuse": aim.exhausted,
         "deadline_s": settings.deadline_s,
         "landing_s": LANDING_S,
@@ -139,17 +155,25 @@ def _injector(settings: Settings, run: str, fault: str, aim: Aim, written: str, 
 
 
 def transport_for(wanted: XidArguments, detectors: list[Detector]) -> Transport:
-    """Choose how to write, so that the node's detectors can see it. Raises UsageError where that is not one way."""
+    """Choose how to write, so that the node's detectors can see it.
+
+    Where some read what others do not, those that take nodes out of service decide: theirs is the reaction that is
+    judged. Raises UsageError where that does not decide either.
+    """
     if wanted.transport:
         if wanted.transport not in list(Transport):
             raise UsageError(
                 f"{wanted.fault}: no transport {wanted.transport!r}", remedy=f"one of: {', '.join(Transport)}"
             )
         return Transport(wanted.transport)
-    readers = {each.profile.transport: each.name for each in detectors}
-    if len(readers) > 1:
-        raise UsageError(
-            f"{wanted.fault}: {' and '.join(readers.values())} do not read the same records, and one write reaches one",
-            remedy=f"name one at inject_xid, as transport: {' or '.join(readers)}; the other is not judged then",
-        )
-    return Transport.BRACKET if "bracket" in readers else Transport.KMSG
+    acting = [each for each in detectors if each.profile.actions or each.profile.attribution]
+    for readers in (detectors, acting):
+        ways = {each.profile.transport: each.name for each in readers if each.profile.transport != "both"}
+        if len(ways) == 1 or (readers is detectors and not ways):
+            return Transport.BRACKET if Transport.BRACKET in ways else Transport.KMSG
+    names = " and ".join(each.name for each in detectors)
+    raise UsageError(
+        f"{wanted.fault}: {names} do not read the same records, and one write reaches one",
+        remedy=f"name one at inject_xid, as transport: {' or '.join(sorted(ways, reverse=True))}, and the other is not"
+        " judged; or both, which writes it twice",
+    )

@@ -1,18 +1,19 @@
-"""Write one fake GPU record to a node's kernel log, prove that it landed, and stay until told to go.
+"""Write one fake GPU fault to a node's kernel log, prove that its records landed, and stay until told to go.
 
 Spec (JSON):
     mode       "inject", or "scan": only report the GPU records after `after_seq` that carry no marker of `markers`;
                after another boot than `boot_id`, or where the log shows where ours stands, that counts instead
     gpu        {"index": n} or {"uuid": "GPU-…"} or {"pci": "dddd:bb:dd"}: must be a GPU of this node
-    record     what to write, level, newline and all; "{pci}" stands for the GPU's address
-    marker     token inside the text by which the record is known again
+    records    what to write, each at once, level, newline and all; "{pci}" stands for the GPU's address, "{PCI}" for
+               that in upper case, "{switch}" for the address of the node's first NVSwitch
+    marker     token inside each of them by which they are known again
     refuse     {"GPU-…": "reason"}: GPUs that may not be used now
     deadline_s end after so many seconds in any case
-    landing_s  how long to look for the record
+    landing_s  how long to look for the records
 
 A kernel record has no undo: on SIGTERM this only leaves. Environment (set where a node is not a real one):
 KMSG_FILE_PATH to read and KMSG_WRITE_PATH to write (both /dev/kmsg), NVIDIA_PROC_PATH (the node's /proc/driver/nvidia,
-mounted below /node: a container runtime mounts nothing inside a container's own /proc).
+mounted below /node: a container runtime mounts nothing inside a container's own /proc; the NVSwitches lie beside it).
 """
 
 import datetime
@@ -24,7 +25,7 @@ import signal
 import sys
 import time
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional
 
 READ_PATH = os.environ.get("KMSG_FILE_PATH", "/dev/kmsg")
 WRITE_PATH = os.environ.get("KMSG_WRITE_PATH", READ_PATH)
@@ -32,6 +33,20 @@ NVIDIA_PATH = os.environ.get("NVIDIA_PROC_PATH", "/node/proc/driver/nvidia")
 RECORD = re.compile(rb"^(\d+),(\d+),(\d+),([^;]*);(.*)$")
 GPU_RECORD = re.compile(rb"(NVRM: )?(Xid|SXid) \(|fallen off the bus")
 POLL_S = 0.002
+
+
+class Found(NamedTuple):
+    """One record of the kernel log, its text as it stands there."""
+
+    seq: int
+    usec: int
+    flag: str
+    text: bytes
+
+    def as_json(self) -> Dict[str, Any]:
+        """Say it as evidence."""
+        text = self.text.decode(errors="replace")
+        return {"seq": self.seq, "kernel_us": self.usec, "flag": self.flag, "text": text}
 
 
 def say(event: str, **facts: Any) -> None:
@@ -58,6 +73,12 @@ def choose(gpus: List[Dict[str, Any]], wanted: Dict[str, str]) -> Optional[Dict[
     return next((gpu for gpu in gpus if str(gpu[key]).lower() == str(value).lower()), None)
 
 
+def switch_of_node() -> str:
+    """Return the address of the node's first NVSwitch as its driver numbers them, "" without one."""
+    found = sorted(path.name.lower() for path in Path(NVIDIA_PATH + "-nvswitch", "devices").glob("*:*:*.*"))
+    return found[0] if found else ""
+
+
 class KernelLog:
     """Reads records from the end of the log (or its start) without blocking."""
 
@@ -68,8 +89,8 @@ class KernelLog:
         if not from_start:
             os.lseek(self.fd, 0, os.SEEK_END)
 
-    def records(self) -> Iterator[Tuple[int, int, bytes]]:
-        """Yield what is there now as (seq, usec, text bytes), skipping continuation lines."""
+    def records(self) -> Iterator[Found]:
+        """Yield what is there now, skipping continuation lines."""
         while True:
             try:
                 data = os.read(self.fd, 8192)
@@ -83,7 +104,8 @@ class KernelLog:
             for line in lines:
                 match = RECORD.match(line)
                 if match:
-                    yield int(match.group(2)), int(match.group(3)), match.group(5)
+                    _, seq, usec, flags, text = match.groups()
+                    yield Found(int(seq), int(usec), flags.decode(errors="replace").split(",")[0], text)
 
 
 def write_record(data: bytes) -> None:
@@ -95,46 +117,78 @@ def write_record(data: bytes) -> None:
         os.close(fd)
 
 
-def read_back(log: KernelLog, marker: str, limit_s: float) -> Optional[Tuple[int, int, str, int]]:
-    """Wait for the record with our marker: (seq, usec, text, seen_ns), or None. Only this proves that it landed."""
-    end = time.monotonic() + limit_s
-    while time.monotonic() < end:
-        for seq, usec, text in log.records():
-            if marker.encode() in text:
-                return seq, usec, text.decode(errors="replace"), time.monotonic_ns()
-            if time.monotonic() > end:  # a flood need not ever end
-                return None
-        time.sleep(POLL_S)
-    return None
+class Landing:
+    """Our records as they come back. Only this proves that they landed."""
+
+    def __init__(self, log: KernelLog, marker: str, count: int) -> None:
+        """Wait for `count` records with our marker."""
+        self.log, self.marker, self.count = log, marker.encode(), count
+        self.found: List[Found] = []
+        self.first_ns = 0
+
+    def wait(self, limit_s: float) -> bool:
+        """Read until all are there; False if they are not after `limit_s`."""
+        end = time.monotonic() + limit_s
+        while time.monotonic() < end:
+            for record in self.log.records():
+                if self.marker in record.text:
+                    self.first_ns = self.first_ns or time.monotonic_ns()
+                    self.found.append(record)
+                if len(self.found) == self.count:
+                    return True
+                if time.monotonic() > end:  # a flood need not ever end
+                    return False
+            time.sleep(POLL_S)
+        return False
+
+
+def filled_in(spec: Dict[str, Any], gpu: Dict[str, Any], switch: str) -> List[bytes]:
+    """Return what to write, with the node's own addresses."""
+    places = {"{pci}": gpu["pci"], "{PCI}": gpu["pci"].upper(), "{switch}": switch}
+    texts = list(spec["records"])
+    for place, address in places.items():
+        texts = [text.replace(place, address) for text in texts]
+    return [text.encode() for text in texts]
+
+
+def why_not(spec: Dict[str, Any], gpus: List[Dict[str, Any]], gpu: Optional[Dict[str, Any]], switch: str) -> str:
+    """Say why nothing may be written, or "" when it may."""
+    if gpu is None:
+        known = ", ".join("{index} {pci} {uuid}".format(**each) for each in gpus) or "none"
+        return "no GPU {} on this node (its GPUs: {})".format(json.dumps(spec["gpu"]), known)
+    if not switch and any("{switch}" in text for text in spec["records"]):
+        return "this node has no NVSwitch"
+    return str(spec.get("refuse", {}).get(gpu["uuid"], ""))
 
 
 def inject(spec: Dict[str, Any], told_to_go: int) -> int:
     """Write, read back, hold until a byte is there to read from `told_to_go`. Returns the exit code."""
-    gpus = gpus_of_node()
+    gpus, switch = gpus_of_node(), switch_of_node()
     say("started", gpus=gpus, node=os.uname().nodename)
     gpu = choose(gpus, spec["gpu"])
-    if gpu is None:
-        known = ", ".join("{index} {pci} {uuid}".format(**each) for each in gpus) or "none"
-        say("failed", reason="no GPU {} on this node (its GPUs: {})".format(json.dumps(spec["gpu"]), known))
+    reason = why_not(spec, gpus, gpu, switch)
+    if gpu is None or reason:
+        say("failed", reason=reason)
         return 3
-    if gpu["uuid"] in spec.get("refuse", {}):
-        say("failed", reason=spec["refuse"][gpu["uuid"]])
-        return 3
+    written = 0
     try:
         log = KernelLog()
         before = time.monotonic_ns()
-        write_record(spec["record"].replace("{pci}", gpu["pci"]).encode())
+        for record in filled_in(spec, gpu, switch):
+            write_record(record)
+            written += 1
     except OSError as error:
-        say("failed", reason=f"cannot write the kernel log {WRITE_PATH}: {error}")
+        say("failed", reason=f"cannot write the kernel log {WRITE_PATH}: {error}", written=written > 0)
         return 3
-    landed = read_back(log, spec["marker"], spec.get("landing_s", 5))
-    if landed is None:
-        reason = "written, but no record with our marker came back: dropped by the kernel's rate limit?"
-        say("failed", reason=reason, written=True)
+    landing = Landing(log, spec["marker"], written)
+    if not landing.wait(spec.get("landing_s", 5)):
+        count = f"{len(landing.found)} of {written} records with our marker came back"
+        say("failed", reason=f"written, but {count}: dropped by the kernel's rate limit?", written=True)
         return 3
-    seq, usec, seen, seen_ns = landed
-    evidence = {"seq": seq, "kernel_us": usec, "text": seen, "gpu": gpu, "boot_id": boot_id()}
-    say("landed", evidence={**evidence, "between_ns": [before, seen_ns]})
+    records = [record.as_json() for record in landing.found]
+    place = {"switch": switch} if "{switch}" in spec["records"][0] else {}
+    evidence = {**records[0], "gpu": gpu, **place, "records": records, "boot_id": boot_id()}
+    say("landed", evidence={**evidence, "between_ns": [before, landing.first_ns]})
     say("holding", deadline_s=spec["deadline_s"])
     ready, _, _ = select.select([told_to_go], [], [], spec["deadline_s"])
     say("reverted", undo="none: a kernel record stays in the log", why="told to" if ready else "deadline")
@@ -145,16 +199,16 @@ def scan(spec: Dict[str, Any]) -> int:
     """Report the GPU records after `after_seq` that are not ours, and end."""
     markers = [marker.encode() for marker in spec["markers"]]
     records = list(KernelLog(from_start=True).records())
-    own = [seq for seq, _, text in records if any(marker in text for marker in markers)]
+    own = [record.seq for record in records if any(marker in record.text for marker in markers)]
     same_boot = spec.get("boot_id", "") in ("", boot_id())
-    if same_boot and not own and (not records or records[0][0] > spec["after_seq"] + 1):
+    if same_boot and not own and (not records or records[0].seq > spec["after_seq"] + 1):
         say("failed", reason="the kernel log has been overwritten since our record: what came since is not known")
         return 3
     after = max([spec["after_seq"] if same_boot else -1] + own[:1])
     foreign = [
-        text.decode(errors="replace")
-        for seq, _, text in records
-        if seq > after and seq not in own and GPU_RECORD.search(text)
+        record.text.decode(errors="replace")
+        for record in records
+        if record.seq > after and record.seq not in own and GPU_RECORD.search(record.text)
     ]
     say("reverted", foreign=foreign[:50])
     return 0

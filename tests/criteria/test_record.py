@@ -13,7 +13,7 @@ from chaos_gpu.errors import UsageError
 
 MARKER = "cgpu-0a1b2c3d"
 CODES = st.sampled_from(sorted(catalogue()))
-FORMS = st.sampled_from(Form)
+FORMS = st.sampled_from([Form.PLAIN, Form.PROCESS])
 MARKERS = st.from_regex(r"cgpu-[0-9a-z]{8}", fullmatch=True)
 PCI = st.from_regex(r"[0-9a-f]{4}:[0-9a-f]{2}:[01][0-9a-f]", fullmatch=True)
 
@@ -92,10 +92,11 @@ def test_other_pids_are_refused(pid: object) -> None:
 
 
 def test_other_forms_and_transports_are_refused() -> None:
-    with pytest.raises(UsageError, match=r"no record form 'mig'\n.*plain, process"):
-        compose(48, "0000:3b:00", form="mig", marker=MARKER)
-    with pytest.raises(UsageError, match=r"no transport 'dcgm'\n.*kmsg, bracket"):
-        as_written("x", "dcgm")
+    with pytest.raises(UsageError, match=r"no record form 'fancy'\n.*plain, process"):
+        compose(48, "0000:3b:00", form="fancy", marker=MARKER)
+    for transport in ("dcgm", "both"):
+        with pytest.raises(UsageError, match=rf"no transport '{transport}'\n.*kmsg, bracket"):
+            as_written("x", transport)
 
 
 @given(CODES, PCI, FORMS, MARKERS)

@@ -64,7 +64,9 @@ class Log:
     def __init__(self, root: Path) -> None:
         self.root, self.seq, self.kmsg, self.fifo = root, 100, root / "kmsg", root / "kmsg.in"
         self.written: list[bytes] = []
-        self.on_write: Callable[[bytes], None] = lambda data: self.append(data.rstrip(b"\n").partition(b">")[2])
+        self.on_write: Callable[[bytes], None] = lambda data: self.append(
+            *[line.partition(b">")[2] for line in data.splitlines()]  # writes may wait together
+        )
         self.kmsg.touch()
         os.mkfifo(self.fifo)
         self._reader = os.open(self.fifo, os.O_RDONLY | os.O_NONBLOCK)
@@ -95,7 +97,7 @@ class Log:
         full = {
             "mode": "inject",
             "gpu": {"index": "0"},
-            "record": f"<3>NVRM: Xid (PCI:{{pci}}): 48, pid=1, name={MARKER}, text\n",
+            "records": [f"<3>NVRM: Xid (PCI:{{pci}}): 48, pid=1, name={MARKER}, text\n"],
             "marker": MARKER,
             "refuse": {},
             "deadline_s": 30,
@@ -221,6 +223,91 @@ def test_continuation_lines_and_escapes_are_left_as_they_are(log: Log) -> None:
     assert code == 0
     assert events[1]["evidence"]["text"].startswith(r"\x1b[31mNVRM: Xid (PCI:0000:3b:00): 48,")
     assert events[1]["evidence"]["text"].endswith(r"text\x0a\x5c")
+
+
+# --- faults of several records ---------------------------------------------------------------------------------------
+
+BURST = [f"<4>NVRM: Xid (PCI:{{pci}}): 13, record {number} {MARKER}\n" for number in range(3)]
+SWITCH = [f"<3>nvidia-nvswitch0: SXid (PCI:{{switch}}): 24007, record {number} {MARKER}\n" for number in range(2)]
+
+
+def add_switches(log: Log, *names: str) -> None:
+    for name in names:
+        (log.root / "driver-nvswitch" / "devices" / name).mkdir(parents=True)
+
+
+def test_a_burst_lands_whole_and_in_order(log: Log) -> None:
+    code, events = log.run(records=BURST)
+    evidence = events[1]["evidence"]
+    texts = [f"NVRM: Xid (PCI:0000:3b:00): 13, record {number} {MARKER}" for number in range(3)]
+    assert code == 0
+    assert [record["text"] for record in evidence["records"]] == texts
+    assert [record["seq"] for record in evidence["records"]] == [101, 102, 103]
+    assert (evidence["seq"], evidence["text"]) == (101, texts[0]), "the first one's time is the fault's"
+    assert evidence["kernel_us"] == evidence["records"][0]["kernel_us"]
+    first, last = evidence["between_ns"]
+    assert first - 1000 <= evidence["kernel_us"] * 1000 <= last
+
+
+@pytest.mark.parametrize("kept", [0, 1, 2])
+def test_a_burst_of_which_records_were_dropped_did_not_land(log: Log, kept: int) -> None:
+    lines: list[bytes] = []
+
+    def drop(data: bytes) -> None:
+        fresh = data.splitlines()
+        log.append(*[line[3:] for line in fresh[: max(0, kept - len(lines))]])
+        lines.extend(fresh)
+
+    log.on_write = drop
+    code, events = log.run(records=BURST, landing_s=0.4)
+    assert (code, kinds(events), events[1]["written"]) == (3, ["started", "failed"], True)
+    assert f"{kept} of 3 records" in events[1]["reason"]
+
+
+def test_a_burst_in_a_flood(log: Log) -> None:
+    def flood(data: bytes) -> None:
+        for line in data.splitlines():
+            log.append(*[b"noise %d" % number for number in range(2000)])
+            log.append(line[3:])
+
+    log.on_write = flood
+    code, events = log.run(records=BURST, landing_s=10)
+    assert code == 0
+    assert [record["seq"] - 100 for record in events[1]["evidence"]["records"]] == [2001, 4002, 6003]
+
+
+@pytest.mark.parametrize("flag", ["-", "c", "+", "-,caller=T1", "c,caller=C4"])
+def test_a_record_with_any_flag_is_ours_if_it_has_our_marker(log: Log, flag: str) -> None:
+    def append(data: bytes) -> None:
+        with log.kmsg.open("ab", buffering=0) as file:
+            file.write(b"4,7,%d,%s;%s\n" % (time.monotonic_ns() // 1000, flag.encode(), data[3:].rstrip(b"\n")))
+
+    log.on_write = append
+    code, events = log.run()
+    assert (code, events[1]["evidence"]["flag"]) == (0, flag[0])
+
+
+def test_the_address_as_the_form_wants_it(log: Log) -> None:
+    texts = [f"<4>NVRM: Xid (PCI:{place}): 48, x {MARKER}\n" for place in ("{PCI}", "0000{pci}.0")]
+    _, events = log.run(records=texts)
+    places = [record["text"].split("(")[1].split(")")[0] for record in events[1]["evidence"]["records"]]
+    assert places == ["PCI:0000:3B:00", "PCI:00000000:3b:00.0"]
+    assert "switch" not in events[1]["evidence"]
+
+
+def test_the_error_of_an_nvswitch_names_the_nodes_first(log: Log) -> None:
+    add_switches(log, "0000:C4:00.0", "0000:c3:00.0")
+    code, events = log.run(records=SWITCH)
+    evidence = events[1]["evidence"]
+    assert (code, evidence["switch"]) == (0, "0000:c3:00.0")
+    assert evidence["text"].startswith("nvidia-nvswitch0: SXid (PCI:0000:c3:00.0): 24007, ")
+
+
+def test_without_an_nvswitch_nothing_is_written(log: Log) -> None:
+    code, events = log.run(records=SWITCH)
+    assert (code, kinds(events), log.written) == (3, ["started", "failed"], [])
+    assert events[1]["reason"] == "this node has no NVSwitch"
+    assert "written" not in events[1]
 
 
 @pytest.mark.parametrize(

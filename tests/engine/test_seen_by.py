@@ -33,6 +33,9 @@ def planned(transport: str, *there: Detector) -> Plan:
 
 
 raw, journal, raw_too = detector("raw", RAW), detector("journal", JOURNAL), detector("raw-too", RAW)
+any_way = detector("any-way", Profile(transport="both", conditions=("Any",), attribution=("any",)))
+idle = detector("idle", Profile(transport="bracket", conditions=("Idle",)))
+cordons = detector("cordons", Profile(transport="kmsg", conditions=("Raw",), actions=("cordon",)))
 PLANS = [
     ("", (), Transport.KMSG, ()),
     ("", (raw,), Transport.KMSG, ("Raw",)),
@@ -41,6 +44,13 @@ PLANS = [
     ("kmsg", (raw, journal), Transport.KMSG, ("Raw",)),
     ("bracket", (raw, journal), Transport.BRACKET, ("Journal",)),
     ("bracket", (raw,), Transport.BRACKET, ()),
+    ("both", (raw, journal), Transport.BOTH, ("Raw", "Journal")),
+    ("both", (raw,), Transport.BOTH, ("Raw",)),
+    ("", (any_way,), Transport.KMSG, ("Any",)),
+    ("", (any_way, raw), Transport.KMSG, ("Any", "Raw")),
+    ("", (any_way, journal), Transport.BRACKET, ("Any", "Journal")),
+    ("", (raw, idle), Transport.KMSG, ("Raw",)),
+    ("", (idle, cordons), Transport.KMSG, ("Raw",)),
 ]
 
 
@@ -49,18 +59,25 @@ def test_the_transport_decides_who_is_judged(asked: str, there: Any, transport: 
     plan = planned(asked, *there)
     assert plan.facts["transport"] == transport
     assert plan.conditions == conditions
-    assert {each.profile.transport for each in plan.detectors} <= {transport}
+    assert all(each.profile.sees(transport) for each in plan.detectors)
     assert plan.consequence is not None
     assert set(plan.consequence.conditions) == {name for each in there for name in each.profile.conditions}
     assert plan.pod is not None
     spec = json.loads(plan.pod["metadata"]["annotations"]["chaos-gpu/spec"])
-    assert spec["record"].startswith("<4>[" if transport is Transport.BRACKET else "<4>NVRM")
+    ways = [record[3:4] for record in spec["records"]]
+    assert ways == {"kmsg": ["N"], "bracket": ["["], "both": ["N", "["]}[transport]
 
 
 def test_mixed_readers_must_be_chosen_between() -> None:
     with pytest.raises(UsageError, match="raw and journal do not read the same") as refused:
         planned("", raw, journal)
-    assert "transport: kmsg or bracket" in refused.value.remedy
+    assert "transport: kmsg or bracket, and the other is not judged; or both" in refused.value.remedy
+    with pytest.raises(UsageError, match="raw and journal and any-way do not read the same"):
+        planned("", raw, journal, any_way)
+
+
+def test_a_detector_that_reads_no_kernel_log_sees_nothing() -> None:
+    assert not any(Profile().sees(each) for each in Transport)
 
 
 @pytest.mark.parametrize("transport", ["journal", "KMSG", " "])

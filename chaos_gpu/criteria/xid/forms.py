@@ -40,7 +40,7 @@ _NAME_BYTES = 15
 """Longest name of a process in Linux. It may hold commas, so where it ends is seen by what follows."""
 _OPENING = re.compile(
     r"(?:Ch|channel|Channel) |Graphics |Class Error|MMU Fault|Contained|Uncontained|Row Remapper|GPU has fallen"
-    r"|NVLink|Timeout |GSP |CTX SWITCH|[A-Z][A-Z0-9_/]{2,63} +(?:Fatal|Nonfatal|Non-fatal)\b",
+    r"|NVLink|Timeout |GSP |CTX SWITCH|An uncorrectable |[A-Z][A-Z0-9_/]{2,63} +(?:Fatal|Nonfatal|Non-fatal)\b",
     re.ASCII,
 )
 
@@ -67,6 +67,11 @@ def first_of_three(text: str) -> str | None:
     """Return the GPU that the first line of a fall at probe time names; None if it is no such line."""
     match = _PROBE_FIRST.match(text)
     return _pci(*match.groups()[:3]) if match else None
+
+
+def ends_a_name(text: str) -> bool:
+    """Say whether a text begins with words by which the end of a name with commas is known."""
+    return _OPENING.match(text) is not None
 
 
 def _fallen(pci: str | None, framed: Framed, line: int) -> Event:

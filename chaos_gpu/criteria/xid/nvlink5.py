@@ -14,6 +14,8 @@ from chaos_gpu.criteria.xid.tables import read_table
 
 NO_RULE = "NO_RULE"
 CODES = range(144, 151)
+GENERATIONS = ("lt_r575", "ge_r575")
+"""Drivers before R575, and from it on."""
 
 _TEXT = re.compile(
     r"(?P<subcode>[A-Z][A-Z0-9_/]{1,63})"
@@ -21,6 +23,7 @@ _TEXT = re.compile(
     r"(?: +Link +(?P<link>-?[0-9]{1,3})(?![0-9])(?: *\((?P<words>[^)]*\)?))?)?)?)?)?",
     re.ASCII,
 )
+_PRINTED = re.compile(r"[A-Z][A-Z0-9_/]{1,63}", re.ASCII)
 _WORD = re.compile(r" *0x(?:([0-9a-fA-F]{8})(?![^ )])|([0-9a-fA-F]{1,7})[ )])", re.ASCII)
 
 
@@ -103,6 +106,29 @@ def resolve(code: int, intrinfo: int | None, status: int | None) -> Resolution:
     older, newer = ([rule for rule in sheet.get(code, ()) if rule.applies(intrinfo, status)] for sheet in (_sheets()))
     actions = {rule.action for rule in (*older, *newer)}
     return Resolution(_said(older), _said(newer), actions.pop() if len(actions) == 1 else NO_RULE)
+
+
+@cache
+def sample(code: int, generation: str) -> tuple[Rule, int, int]:
+    """Return a rule of the sheet with an interrupt word and a status to which it applies, for one driver generation.
+
+    Of several the one is taken whose words mean nothing to the other generation; of those a fatal one, and one that
+    asks for something to be done.
+
+    Args:
+        code: 144 to 150.
+        generation: one of `GENERATIONS`.
+    """
+    rules = _sheets()[GENERATIONS.index(generation)][code]
+    found = [(rule, rule.value, min(rule.statuses or {0})) for rule in rules if _PRINTED.fullmatch(rule.subcode)]
+    return min(found, key=lambda each: _ambiguity(code, generation, *each))
+
+
+def _ambiguity(code: int, generation: str, rule: Rule, intrinfo: int, status: int) -> tuple[bool, ...]:
+    readings = resolve(code, intrinfo, status)
+    other = next(name for name in GENERATIONS if name != generation)
+    tells_apart = readings.action == rule.action, readings.as_json()[other] == NO_RULE
+    return tuple(not good for good in (*tells_apart, rule.severity == "Fatal", rule.action != "IGNORE"))
 
 
 def _two_words(words: str) -> tuple[int | None, int | None]:

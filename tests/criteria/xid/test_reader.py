@@ -379,7 +379,7 @@ def test_who_made_it(line: str, injected: bool | None) -> None:
 
 @given(
     st.sampled_from(sorted(catalogue())),
-    st.sampled_from(Form),
+    st.sampled_from([Form.PLAIN, Form.PROCESS]),
     st.from_regex(r"cgpu-[0-9a-z]{8}", fullmatch=True),
     st.sampled_from(["kmsg", "bracket"]),
     st.integers(1, 2**22),
