@@ -1,6 +1,7 @@
 """`python -m tests.cluster`: a real Kubernetes cluster with GPU nodes that are not real, on this one machine.
 
-build    build what it needs, into the cache
+capable  say whether this machine can run it; exit 4 if not
+build    build what it needs, into the cache; nothing to do the second time
 up       start it, or say that it runs
 status   say what runs
 down     end it and remove all of it
@@ -22,7 +23,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.cluster", description=__doc__.splitlines()[0])
     parser.add_argument("--dir", type=Path, help="state directory; default: $CHAOS_GPU_CLUSTER_DIR, else the cache")
     commands = parser.add_subparsers(dest="command", required=True)
-    for name in ("build", "up", "status", "down"):
+    for name in ("capable", "build", "up", "status", "down"):
         commands.add_parser(name)
     node = commands.add_parser("node")
     node.add_argument("name", choices=NODES)
@@ -37,6 +38,12 @@ def main() -> int:
     except ClusterError as error:
         builds.to_stderr(str(error))
         return 1
+
+
+def _capable(_layout: Layout, _arguments: argparse.Namespace) -> int:
+    missing = builds.missing()
+    print(f"yes; to be built first: {', '.join(missing)}" if missing else "yes")
+    return 0
 
 
 def _build(_layout: Layout, _arguments: argparse.Namespace) -> int:
@@ -74,7 +81,7 @@ def _node(layout: Layout, arguments: argparse.Namespace) -> int:
     return subprocess.run([*inside, *arguments.argv], check=False).returncode
 
 
-COMMANDS = {"build": _build, "up": _up, "status": _status, "down": _down, "node": _node}
+COMMANDS = {"capable": _capable, "build": _build, "up": _up, "status": _status, "down": _down, "node": _node}
 
 if __name__ == "__main__":
     sys.exit(main())

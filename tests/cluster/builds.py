@@ -5,19 +5,22 @@ All is kept in a cache whose name holds the versions: building takes many minute
 
 import fcntl
 import hashlib
+import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from tests.cluster import debian, images
 from tests.cluster.errors import ClusterError
-from tests.cluster.layout import cache
+from tests.cluster.layout import cache, part_of
 
 GO = Path(__file__).parent / "go"
 KUBERNETES = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kubectl")
@@ -47,9 +50,9 @@ class Programs(NamedTuple):
         return self.folder / "images.tar"
 
     @property
-    def kueue_source(self) -> Path:
-        """Kueue's own manifests, in the module cache."""
-        return Path(_go(GO / "kueue", "list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/kueue").strip())
+    def kueue_manifests(self) -> Path:
+        """Kueue's own definitions and webhook configurations."""
+        return self.folder / "kueue-manifests"
 
     @property
     def environment(self) -> dict[str, str]:
@@ -84,25 +87,41 @@ def programs() -> Programs:
 
 
 def missing() -> list[str]:
-    """Name what has to be built."""
-    built = programs().bin
-    return [name for name, *_ in _recipes() if not (built / name).exists()]
+    """Name what has to be fetched or built."""
+    return [target.name for target, _make in _steps(programs(), to_stderr) if not target.exists()]
 
 
 def ensure(tell: Tell) -> Programs:
-    """Build and fetch what is missing, saying so. Raises ClusterError with the compiler's words."""
+    """Build and fetch what is missing, saying so; waits for another process that does. Killed, it is simply run again.
+
+    Raises: ClusterError with the words of what failed.
+    """
     found = programs()
     found.bin.mkdir(parents=True, exist_ok=True)
-    with _alone(found.folder):
-        if not (found.debian / ".complete").exists():
-            tell(f"fetching {', '.join(debian.RUNTIME)} from Debian")
-            debian.unpack(debian.fetch(debian.RUNTIME, found.folder / "debs"), found.debian)
-            (found.debian / ".complete").touch()
-        images.ensure(found.folder)
-        for name, module, package, flags in _recipes():
-            if not (found.bin / name).exists():
-                _build(found.bin / name, module, package, flags, tell)
+    if missing():
+        with _alone(found.folder, tell):
+            _remove_parts(found)
+            for target, make in _steps(found, tell):
+                if not target.exists():
+                    _timed(target, make, tell)
     return found
+
+
+def _steps(found: Programs, tell: Tell) -> Iterator[tuple[Path, Callable[[], object]]]:
+    """Yield what there must be in the cache and how it is made; each appears whole, as the last thing its step does."""
+    debs = found.folder / "debs"
+    yield found.debian, lambda: debian.install(debian.RUNTIME, debs, found.debian)
+    yield found.images, lambda: images.make(found.images, debs)
+    yield found.kueue_manifests, lambda: _copy_manifests(found.kueue_manifests)
+    for name, module, package, flags in _recipes():
+        yield found.bin / name, partial(_build, found.bin / name, module, package, flags)
+
+
+def _timed(target: Path, make: Callable[[], object], tell: Tell) -> None:
+    tell(f"making {target.name}")
+    began = time.monotonic()
+    make()
+    tell(f"made {target.name} in {time.monotonic() - began:.0f} s")
 
 
 def _recipes() -> Iterator[tuple[str, str, str, str]]:
@@ -117,13 +136,20 @@ def _recipes() -> Iterator[tuple[str, str, str, str]]:
     yield "kueue", "kueue", "sigs.k8s.io/kueue/cmd/kueue", ""
 
 
-def _build(target: Path, module: str, package: str, flags: str, tell: Tell) -> None:
-    tell(f"building {target.name} ({package}); the first time this takes minutes")
-    began = time.monotonic()
-    fresh = target.with_name(f".{target.name}.part")
+def _build(target: Path, module: str, package: str, flags: str) -> None:
+    fresh = part_of(target)
     _go(GO / module, "build", "-trimpath", f"-ldflags=-s -w {flags}", "-o", str(fresh), package)
     fresh.replace(target)
-    tell(f"built {target.name} in {time.monotonic() - began:.0f} s, {target.stat().st_size / 1e6:.0f} MB")
+
+
+def _copy_manifests(target: Path) -> None:
+    module = json.loads(_go(GO / "kueue", "mod", "download", "-json", "sigs.k8s.io/kueue"))
+    source = Path(module["Dir"]) / "config/components"
+    fresh = part_of(target)
+    fresh.mkdir()
+    for path in (*source.glob("crd/bases/*.yaml"), source / "webhook/manifests.yaml"):
+        (fresh / path.name).write_bytes(path.read_bytes())
+    fresh.replace(target)
 
 
 def _go(module: Path, *arguments: str) -> str:
@@ -136,10 +162,21 @@ def _go(module: Path, *arguments: str) -> str:
 
 
 @contextmanager
-def _alone(where: Path) -> Iterator[None]:
+def _alone(where: Path, tell: Tell) -> Iterator[None]:
+    """Hold the cache; the kernel drops the lock of a killed holder."""
     with (where / "lock").open("w") as handle:
-        fcntl.flock(handle, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            tell("another process is building; waiting for it")
+            fcntl.flock(handle, fcntl.LOCK_EX)
         yield
+
+
+def _remove_parts(found: Programs) -> None:
+    for folder in (found.folder, found.bin):
+        for part in folder.glob(".*.part"):
+            shutil.rmtree(part) if part.is_dir() else part.unlink()
 
 
 def to_stderr(text: str) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.cluster import debian
+from tests.cluster.layout import part_of
 
 PAUSE = "cluster.test/pause:1"
 TOOLS = "cluster.test/tools:1"
@@ -37,18 +38,14 @@ _FILES = {
 }
 
 
-def ensure(folder: Path) -> Path:
-    """Return the archive, made if it is not there yet."""
-    archive = folder / "images.tar"
-    if not archive.exists():
-        root = folder / "rootfs"
-        debian.unpack(debian.fetch(_PACKAGES, folder / "debs"), root)
-        _furnish(root)
-        fresh = folder / "images.tar.part"
-        _write(fresh, root)
-        fresh.replace(archive)
-        shutil.rmtree(root)
-    return archive
+def make(archive: Path, downloads: Path) -> None:
+    """Make the archive; it appears when it is whole."""
+    root, fresh = part_of(archive.with_name("rootfs")), part_of(archive)
+    debian.unpack(debian.fetch(_PACKAGES, downloads), root)
+    _furnish(root)
+    _write(fresh, root)
+    fresh.replace(archive)
+    shutil.rmtree(root)
 
 
 def _furnish(root: Path) -> None:

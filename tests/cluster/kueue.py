@@ -21,6 +21,7 @@ NAMESPACE = "kueue-system"
 HEALTH, METRICS, WEBHOOK, VISIBILITY = 8081, 8080, 9443, 8082
 _SERVED_GROUPS = {"kueue.x-k8s.io", "batch", ""}
 """Webhooks for API groups that this cluster does not serve would only be dead weight."""
+WEBHOOKS = "manifests.yaml"
 _API = "kueue.x-k8s.io/v1beta2"
 
 
@@ -37,12 +38,11 @@ def service(layout: Layout) -> dict[str, Any]:
 
 def install(layout: Layout, programs: Programs, kubectl: Kubectl) -> None:
     """Install Kueue's API and start its manager. Raises ClusterError when its webhooks do not answer."""
-    components = programs.kueue_source / "config/components"
-    definitions = [yaml.safe_load(path.read_text()) for path in sorted(components.glob("crd/bases/*.yaml"))]
+    definitions = [yaml.safe_load(path.read_text()) for path in sorted(programs.kueue_manifests.glob("kueue*.yaml"))]
     kubectl.apply([{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}, *definitions])
     until(lambda: "workloads" in kubectl.try_raw(f"/apis/{_API}"), 30, "Kueue's API is not served")
     _fill_root(layout, programs)
-    kubectl.apply(_webhooks(layout, components))
+    kubectl.apply(_webhooks(layout, programs.kueue_manifests / WEBHOOKS))
     probe = {"apiVersion": _API, "kind": "ResourceFlavor", "metadata": {"name": "probe"}}
     until(lambda: kubectl.accepts(probe), 60, "Kueue's webhooks do not answer")
 
@@ -81,9 +81,9 @@ def _configuration() -> dict[str, Any]:
     }
 
 
-def _webhooks(layout: Layout, components: Path) -> list[dict[str, Any]]:
+def _webhooks(layout: Layout, manifests: Path) -> list[dict[str, Any]]:
     """Read Kueue's webhook configurations, pointed at loopback and cut to what is served here."""
-    documents = list(yaml.safe_load_all((components / "webhook/manifests.yaml").read_text()))
+    documents = list(yaml.safe_load_all(manifests.read_text()))
     for document in documents:
         document["metadata"]["name"] = f"kueue-{document['metadata']['name']}"
         document["webhooks"] = [_pointed(layout, hook) for hook in document["webhooks"] if _is_served(hook)]

@@ -100,9 +100,14 @@ def cache() -> Path:
     return base / "chaos-gpu" / "cluster"
 
 
+def part_of(path: Path) -> Path:
+    """Return where this process makes a file or folder until it is whole, and can take its name."""
+    return path.with_name(f".{path.name}.{os.getpid()}.part")
+
+
 def write_atomic(path: Path, text: str) -> None:
     """Write a private file so that a killed writer leaves the old one or the new one, never half of it."""
-    fresh = path.with_name(f".{path.name}.{os.getpid()}")
+    fresh = part_of(path)
     descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     with os.fdopen(descriptor, "w") as file:
         file.write(text)
