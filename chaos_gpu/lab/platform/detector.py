@@ -1,10 +1,11 @@
 """gpu-health-agent: watches one node's kernel log for Xid records and takes the node out of service while they matter.
 
 One process per node, run by a DaemonSet. A fatal Xid sets the node condition `GpuXidError`, cordons the node and says
-in the annotation `gpu-health.lab/cordoned-by` why; one second after the later of last record and cordon it takes all
-of that back, but never a cordon that is not its own. An application Xid becomes an Event. It acts only on GPUs of its
-own node, so it also works where several nodes share one kernel log. It trusts records from its own start on, as a
-reader that seeks to the end of the log would.
+in the annotation `gpu-health.lab/cordoned-by` why; one second after the later of last record and cordon it takes all of
+that back, but never a cordon that is not its own, nor one that the platform's policy says another returns
+(`returned_by`). An application Xid becomes an Event. It acts only on GPUs of its own node, so it also works where
+several nodes share one kernel log. It trusts records from its own start on, as a reader that seeks to the end of the
+log would.
 
 Environment: NODE_NAME; KMSG_FILE_PATH (/dev/kmsg), NVIDIA_PROC_PATH (/proc/driver/nvidia), LAB_PLATFORM_FILE (policy
 and planted defects, read again when it changes), KUBERNETES_API_URL or KUBERNETES_SERVICE_HOST/PORT,
@@ -142,6 +143,10 @@ class Policy:
     def seconds(self, name: str, default: float) -> float:
         """Return a time of the policy."""
         return float(self._facts.get(name, default))
+
+    def returns_nodes(self) -> bool:
+        """Whether this detector returns what it cordoned; else somebody does who diagnoses the node first."""
+        return bool(self._facts.get("returned_by", NAME) == NAME)
 
     def is_fatal(self, xid: Xid) -> bool:
         """Whether the node must go; unknown codes count as fatal."""
@@ -303,7 +308,7 @@ class Agent:
         incident.step = "uncordon"
 
     def _uncordon(self, incident: Incident) -> None:
-        if incident.note:
+        if incident.note and (self._policy.returns_nodes() or self._policy.has("cordons-and-uncordons")):
             self._take_back(incident)
         self._incident = None
 

@@ -21,6 +21,13 @@ POLICY: dict[str, Any] = {
 }
 
 
-def platform_file(defects: Sequence[str], cordon_s: float) -> dict[str, Any]:
-    """Return the content of platform.json: policy, defects, and the cordon limit (seconds) that slow ones overrun."""
-    return {"policy": POLICY, "cordon_s": cordon_s, "return_after_s": 1.0, "defects": list(defects)}
+def platform_file(defects: Sequence[str], cordon_s: float, returned_by: str = "gpu-health-agent") -> dict[str, Any]:
+    """Return the content of platform.json.
+
+    Args:
+        defects: what is planted.
+        cordon_s: the cordon limit that slow defects overrun, seconds.
+        returned_by: who returns a node that the detector cordoned: the detector, or the health policy after r3.
+    """
+    facts = {"policy": POLICY, "cordon_s": cordon_s, "return_after_s": 1.0, "returned_by": returned_by}
+    return {**facts, "defects": list(defects)}
