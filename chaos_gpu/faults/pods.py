@@ -26,7 +26,7 @@ PROC_DRIVER = "/proc/driver"
 LOG_RETRIES = 5
 SOMETHING_REMAINS = {"operator": "In", "values": [4]}
 """Exit code of a reverter whose ledger names what it may not undo: another try would find the same."""
-SHARED_IMPORT = re.compile(r"^from chaos_gpu\.payloads\.(\w+) import .*\n", re.MULTILINE)
+SHARED_IMPORT = re.compile(r"^from chaos_gpu\.payloads\.(\w+) import (?:\([^)]*\)|.*)\n", re.MULTILINE)
 
 
 def payload_source(name: str) -> str:
