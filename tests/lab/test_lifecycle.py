@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from chaos_gpu.lab.defects import DEFECTS
 from chaos_gpu.lab.sweep import MARK, carriers
 
 from .conftest import DEADLINE_S, PROGRAM, Lab, chaos_gpu
@@ -161,7 +162,7 @@ def test_status_shows_what_is_there(lab):
     shown = json.loads(chaos_gpu("lab", "status", "--dir", str(lab.root), "--json").stdout)
     assert [node["name"] for node in shown["nodes"]] == [f"gpu-node-{n}" for n in range(4)]
     assert {node["gpus"] for node in shown["nodes"]} == {8}
-    agents = [pod for pod in shown["pods"] if pod["namespace"] == "gpu-health"]
+    agents = [pod for pod in shown["pods"] if pod["name"].startswith("gpu-health-agent-")]
     assert sorted(pod["node"] for pod in agents) == [node["name"] for node in shown["nodes"]]
     text = chaos_gpu("lab", "status", "--dir", str(lab.root))
     assert "gpu-node-3  8 GPUs, schedulable" in text.stdout
@@ -194,7 +195,7 @@ def test_unknown_defects_and_components_are_refused_with_the_list(tmp_path, comm
 def test_defects_lists_all_with_one_line_each():
     facts = json.loads(chaos_gpu("lab", "defects", "--json").stdout)
     text = chaos_gpu("lab", "defects").stdout.splitlines()
-    assert len(facts["defects"]) == 8
+    assert len(facts["defects"]) == len(DEFECTS)
     for defect in facts["defects"]:
         assert defect["changes"]
         assert any(line.startswith(defect["name"]) for line in text)
@@ -236,7 +237,8 @@ def test_run_with_keep_leaves_the_files():
 
 def test_run_leaves_out_the_detector():
     done = run_in_lab("--without", "detector", "--", *PROGRAM, "lab", "status", "--json")
-    assert json.loads(done.stdout)["pods"] == []
+    names = [pod["name"] for pod in json.loads(done.stdout)["pods"]]
+    assert [name for name in names if name.startswith("gpu-health-agent-")] == []
 
 
 @pytest.mark.parametrize(

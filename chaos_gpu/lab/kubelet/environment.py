@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from chaos_gpu.lab.client import Api
+from chaos_gpu.lab.dcgm.nodes import PROGRAMS, has_programs
 from chaos_gpu.lab.kubelet.devices import Gpu
 from chaos_gpu.lab.kubelet.fields import Json, Mount, expand, field_value, localise
 from chaos_gpu.lab.kubelet.volumes import (
@@ -29,7 +30,7 @@ class NodeEnvironment:
     lab: str
     """The lab's mark; see `chaos_gpu.lab.sweep`."""
     directory: Path
-    """Holds kmsg, kmsg.in and driver/ of the node."""
+    """Holds kmsg, kmsg.in, driver/ and dcgm/ of the node."""
     platform_file: Path
     stand_ins: Path
     """Programs that come first on PATH."""
@@ -50,6 +51,8 @@ class NodeEnvironment:
             "KMSG_FILE_PATH": str(self.directory / "kmsg"),
             "KMSG_WRITE_PATH": str(self.directory / "kmsg.in"),
             "NVIDIA_PROC_PATH": str(self.directory / "driver"),
+            "DCGMI_PATH": str(self.stand_ins / PROGRAMS / "dcgmi"),
+            "LAB_DCGM_PATH": str(self.directory / "dcgm"),
             "LAB_PLATFORM_FILE": str(self.platform_file),
             "KUBERNETES_API_URL": self.pod_url,
             "KUBERNETES_SERVICE_HOST": "127.0.0.1",
@@ -66,6 +69,8 @@ async def container_environment(
         NotYet: a ConfigMap, Secret or key that it names is missing.
     """
     variables = node.variables(pod)
+    if has_programs(container.get("image", "")):
+        variables["PATH"] = f"{node.stand_ins / PROGRAMS}:{variables['PATH']}"
     for mount in mounts:
         if mount.path == SERVICE_ACCOUNT_MOUNT:
             variables["SERVICEACCOUNT_DIR"] = str(mount.local)

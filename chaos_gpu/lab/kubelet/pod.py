@@ -98,6 +98,11 @@ class PodWorker:
     def _all(self) -> list[Container]:
         return [*self.init_containers, *self.containers]
 
+    def _addressed(self) -> Json:
+        """Return the object with the addresses that it has here, published or not yet."""
+        addresses = {"podIP": self._record.pod_ip, "hostIP": self._record.host_ip}
+        return {**self.pod, "status": {**self.pod.get("status", {}), **addresses}}
+
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.create_task(work)
         self._background.add(task)
@@ -223,7 +228,7 @@ class PodWorker:
                 mounts = self._volumes.mounts(container.spec)
                 gpus = self._gpus[container.record.name]
                 container.environment = await container_environment(
-                    self._api, self._node, self.pod, container.spec, mounts, gpus
+                    self._api, self._node, self._addressed(), container.spec, mounts, gpus
                 )
                 container.mounts = mounts
                 return True

@@ -1,0 +1,60 @@
+"""What a node brings for DCGM: the engine's inventory, and the programs that images of DCGM have."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import chaos_gpu
+from chaos_gpu.lab.dcgm.engine import write_inventory
+from chaos_gpu.lab.kubelet.devices import Gpu
+
+VERSION, DRIVER = "4.6.0", "580.95.05"
+SPEED = 30.0
+"""The lab's engines poll, and forget, so many times faster than real ones."""
+PROGRAMS = "dcgm"
+"""The directory, below the stand-ins, of those that only DCGM's images have."""
+
+_PACKAGES = Path(chaos_gpu.__file__).parent.parent
+_PYTHON = f'#!/bin/sh\nPYTHONPATH="{_PACKAGES}" exec "{sys.executable}" -SP -m chaos_gpu.lab.dcgm.{{}} "$@"\n'
+_ENGINE = """#!/bin/sh
+# While it lives, the node has a standalone engine, which knows nothing of the one before. A shell's: it costs nothing.
+cd "$LAB_DCGM_PATH" || exit 1
+exec 9>>hostengine 8>>lock
+flock 9 && flock 8 || exit 1
+rm -f state.json
+! grep -q dcgm-paused-says-healthy "$LAB_PLATFORM_FILE" || echo '{"paused": true}' > state.json
+exec 8>&-
+echo "Host Engine Listener Started"
+exec sleep infinity
+"""
+_SCRIPTS = {"dcgmi": _PYTHON.format("dcgmi"), "dcgm-exporter": _PYTHON.format("exporter"), "nv-hostengine": _ENGINE}
+
+
+def write_engine_files(directory: Path, gpus: Sequence[Gpu], node_index: int) -> None:
+    """Write what a node's engine knows of its GPUs."""
+    facts = [
+        {
+            "uuid": gpu.uuid,
+            "pci": f"0000{gpu.pci.upper()}",
+            "name": "NVIDIA H100 80GB HBM3",
+            "device_id": "2330",
+            "serial": f"16533230{node_index:02d}{gpu.number:03d}",
+        }
+        for gpu in gpus
+    ]
+    write_inventory(directory, {"version": VERSION, "driver": DRIVER, "speed": SPEED, "gpus": facts})
+
+
+def write_programs(stand_ins: Path) -> None:
+    """Write DCGM's programs."""
+    directory = stand_ins / PROGRAMS
+    directory.mkdir(parents=True, exist_ok=True)
+    for name, text in _SCRIPTS.items():
+        script = directory / name
+        script.write_text(text, encoding="utf-8")
+        script.chmod(0o755)
+
+
+def has_programs(image: str) -> bool:
+    """Say whether an image is one of DCGM's: of a distroless one only its own program counts, and that has no shell."""
+    return "dcgm" in image.rpartition("/")[2]
