@@ -14,37 +14,47 @@ import yaml
 
 from tests.cluster.builds import Programs
 from tests.cluster.kubectl import Kubectl, until
-from tests.cluster.layout import Layout
+from tests.cluster.layout import Layout, write_atomic
 from tests.cluster.pki import Authority, inline
+from tests.cluster.queues import API, Queues, objects
 
 NAMESPACE = "kueue-system"
 HEALTH, METRICS, WEBHOOK, VISIBILITY = 8081, 8080, 9443, 8082
 _SERVED_GROUPS = {"kueue.x-k8s.io", "batch", ""}
 """Webhooks for API groups that this cluster does not serve would only be dead weight."""
 WEBHOOKS = "manifests.yaml"
-_API = "kueue.x-k8s.io/v1beta2"
 
 
 def service(layout: Layout) -> dict[str, Any]:
-    """Return the manager as a service; it starts once `install` has filled its root."""
+    """Return the manager as a service; it starts once `begin` has filled its root."""
     argv = ["chroot", str(layout.kueue), "/manager", "--config=/kueue.yaml", "--kubeconfig=/kubeconfig"]
     return {
         "name": "kueue",
         "argv": [*argv, "--zap-log-level=2"],
         "env": {"NAMESPACE": NAMESPACE},
-        "needs": str(layout.kueue / "kueue.yaml"),
+        "needs": str(_configured(layout)),
     }
 
 
-def install(layout: Layout, programs: Programs, kubectl: Kubectl) -> None:
-    """Install Kueue's API and start its manager. Raises ClusterError when its webhooks do not answer."""
+def begin(layout: Layout, programs: Programs, kubectl: Kubectl) -> None:
+    """Install Kueue's API and let its manager start; begun before and not finished, it goes on."""
     definitions = [yaml.safe_load(path.read_text()) for path in sorted(programs.kueue_manifests.glob("kueue*.yaml"))]
     kubectl.apply([{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}, *definitions])
-    until(lambda: "workloads" in kubectl.try_raw(f"/apis/{_API}"), 30, "Kueue's API is not served")
-    _fill_root(layout, programs)
+    until(lambda: "workloads" in kubectl.try_raw(f"/apis/{API}"), 30, "Kueue's API is not served")
+    if not _configured(layout).exists():
+        _fill_root(layout, programs)
     kubectl.apply(_webhooks(layout, programs.kueue_manifests / WEBHOOKS))
-    probe = {"apiVersion": _API, "kind": "ResourceFlavor", "metadata": {"name": "probe"}}
-    until(lambda: kubectl.accepts(probe), 60, "Kueue's webhooks do not answer")
+
+
+def finish(kubectl: Kubectl) -> None:
+    """Wait for the manager and make the queues. Raises ClusterError when its webhooks do not answer."""
+    until(lambda: kubectl.accepts(objects(Queues())[0]), 60, "Kueue's webhooks do not answer")
+    kubectl.apply(objects(Queues()))
+
+
+def _configured(layout: Layout) -> Path:
+    """The last file of the manager's root to appear."""
+    return layout.kueue / "kueue.yaml"
 
 
 def _fill_root(layout: Layout, programs: Programs) -> None:
@@ -61,9 +71,7 @@ def _fill_root(layout: Layout, programs: Programs) -> None:
         os.link(programs.bin / "kueue", layout.kueue / "manager")
     except OSError:  # another file system
         shutil.copy2(programs.bin / "kueue", layout.kueue / "manager")
-    fresh = layout.kueue / "kueue.yaml.part"
-    fresh.write_text(json.dumps(_configuration()))
-    fresh.replace(layout.kueue / "kueue.yaml")
+    write_atomic(_configured(layout), json.dumps(_configuration()))
 
 
 def _configuration() -> dict[str, Any]:

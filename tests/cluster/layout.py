@@ -66,6 +66,11 @@ class Layout(NamedTuple):
         """The root directory of Kueue's manager."""
         return self.root / "kueue"
 
+    @property
+    def complete(self) -> Path:
+        """There is nothing left to do for `up`."""
+        return self.root / "complete"
+
     def node(self, name: str) -> Path:
         """Everything of a node: root, devices, driver files, and `run` as above."""
         return self.root / "nodes" / name

@@ -9,7 +9,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -91,12 +92,11 @@ def up(layout: Layout, tell: Tell, *, tied: bool = False) -> Cluster:
             _start(layout, programs, tied=tied)
         cluster = attach(layout)
         _write_kubeconfig(layout)
+        if not layout.complete.exists():
+            _complete(cluster)
+            tell(f"nodes, Kueue and its queues ready after {time.monotonic() - began:.1f} s")
         for name in NODES:
-            _wait(cluster, name)
-        tell(f"nodes ready after {time.monotonic() - began:.1f} s")
-        if not (layout.kueue / "kueue.yaml").exists():
-            kueue.install(layout, programs, cluster.kubectl)
-            tell(f"Kueue ready after {time.monotonic() - began:.1f} s")
+            _wait(cluster, partial(cluster.node_ready, name), name)
     return cluster
 
 
@@ -172,16 +172,31 @@ def _write_kubeconfig(layout: Layout) -> None:
     write_atomic(layout.kubeconfig, json.dumps(config))
 
 
-def _wait(cluster: Cluster, name: str) -> None:
+def _complete(cluster: Cluster) -> None:
+    """Start Kueue while the nodes come."""
+    _wait(cluster, lambda: cluster.kubectl.try_raw("/readyz"), "kube-apiserver")
+    kueue.begin(cluster.layout, cluster.programs, cluster.kubectl)
+    for name in NODES:
+        _wait(cluster, partial(cluster.node_ready, name), name)
+    kueue.finish(cluster.kubectl)
+    cluster.layout.complete.touch()
+
+
+def _wait(cluster: Cluster, ready: Callable[[], object], what: str) -> None:
     try:
-        until(lambda: cluster.node_ready(name) or guardian(cluster.layout) is None, READY_S, f"{name} is not ready")
+        until(lambda: ready() or guardian(cluster.layout) is None, READY_S, f"{what} is not ready")
     except ClusterError as error:
-        logs = {service: cluster.log(service) for service in ("guardian", "etcd", "kube-apiserver", name)}
-        logs |= {service: cluster.log(service, name) for service in ("containerd", "kubelet", "gpu-device-plugin")}
-        told = "\n".join(f"-- {service}\n{log[-1500:]}" for service, log in logs.items() if log)
-        raise ClusterError(f"{error}\n{told}") from error
+        raise ClusterError(f"{error}\n{_logs(cluster)}") from error
     if guardian(cluster.layout) is None:
         raise ClusterError("the cluster ended while it was starting")
+
+
+def _logs(cluster: Cluster) -> str:
+    """Return the last lines of everything that a start needs."""
+    services = [(service, "") for service in ("guardian", "etcd", "kube-apiserver", "kueue", *NODES)]
+    services += [(service, name) for name in NODES for service in ("containerd", "kubelet", "gpu-device-plugin")]
+    told = {" of ".join(filter(None, each)): cluster.log(*each) for each in services}
+    return "\n".join(f"-- {service}\n{log[-1500:]}" for service, log in told.items() if log)
 
 
 def _cgroup(layout: Layout) -> str:

@@ -31,7 +31,7 @@ def obstacle(config: pytest.Config) -> str:
         return "told not to"
     found = capable.obstacle()
     if not found and (missing := builds.missing()):
-        found = f"{', '.join(missing)} not built yet: `make cluster-build`, about 25 minutes once"
+        found = f"{', '.join(missing)} not built yet: `python -m tests.cluster build`, some 25 minutes once"
     if found and wanted == "always":
         raise pytest.UsageError(f"no cluster on this machine: {found}")
     return found
