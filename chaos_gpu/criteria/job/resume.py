@@ -1,0 +1,181 @@
+"""Whether a killed training goes on from the right place, with everything, as if nothing had been (CKPT-01 to -04)."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from typing import Any
+
+from chaos_gpu.criteria.job.story import Attempt, Step, Story
+from chaos_gpu.verdict import Judgement, failed, inconclusive, passed
+
+COMPONENTS = ("model", "optimizer", "scheduler", "rng", "data", "scaler")
+SHOWN = 12
+
+
+def judge_resume(story: Story) -> Judgement:
+    """CKPT-01: killed in the middle of a save, the training resumes from the newest complete checkpoint.
+
+    Args:
+        story: of a training that was killed while the frozen store showed an uncommitted save; else nothing is shown.
+
+    Source: GPU platform verification, job layer, atomic save.
+    """
+    kill = story.kill
+    evidence = {"kill": kill.as_json(), **_after(story)}
+    if not kill.uncommitted:
+        return inconclusive("the save had committed when the training was killed", evidence, "try again")
+    if not kill.newest or kill.newest_step is None:
+        return inconclusive("the store held no complete checkpoint when the training was killed", evidence)
+    if not story.new_steps:
+        return failed(_no_new_step(story), evidence, f"resume from {kill.newest}, the newest complete checkpoint")
+    resumed = next((each.resumed for each in story.after if each.steps and each.resumed), None)
+    if resumed and resumed.source.rstrip("/").rpartition("/")[2] in kill.torn:
+        remedy = "a checkpoint gets its name only when all of it is there; choose among complete ones"
+        return failed(f"it resumed from {resumed.source}, which is torn", evidence, remedy)
+    first = story.new_steps[0].step
+    from_step = resumed.step if resumed and resumed.step is not None else first - 1
+    if from_step != kill.newest_step:
+        reason = f"it resumed from step {from_step}, the newest complete checkpoint is {kill.newest}"
+        return failed(f"{reason} (step {kill.newest_step})", evidence)
+    how = f"it resumed from {kill.newest} (step {kill.newest_step})"
+    return passed(f"killed at {kill.place.get('fraction', 0):.0%} of a save, {how}", evidence)
+
+
+def _no_new_step(story: Story) -> str:
+    if any(attempt.exit_code == 0 for attempt in story.after):
+        return "it ended with exit code 0 and did no new step: the work is lost and the Job looks finished"
+    if story.failed:
+        return f"no new step after the kill: {story.restarts} restarts, then the Job was given up ({story.failed})"
+    if story.restarts:
+        return f"no new step after the kill in {story.restarts} restarts: a crash loop"
+    return "no new step after the kill: it was not started again"
+
+
+def judge_steps(story: Story) -> Judgement:
+    """CKPT-02: the first new step follows the saved one, then one by one; together they cover the reference once.
+
+    Source: GPU platform verification, job layer, step continuity.
+    """
+    saved, new = story.kill.newest_step, [each.step for each in story.new_steps]
+    done_before = [each.step for each in story.before.steps] if story.before else []
+    lost = sum(saved is not None and step > saved for step in done_before)
+    evidence = {"saved": saved, "new_steps": _span(new), "lost_steps": lost, **_after(story)}
+    if saved is None:
+        return inconclusive("the store held no complete checkpoint when the training was killed", evidence)
+    if not new:
+        return failed("no new step after the kill", evidence)
+    if new[0] != saved + 1:
+        return failed(f"the first new step is {new[0]}, the saved one was {saved}", evidence)
+    for one, other in pairwise(new):
+        if other != one + 1:
+            return failed(f"step {other} follows step {one}", evidence)
+    wanted = [each.step for each in story.references[0].steps] if story.references else []
+    if not wanted or story.before is None:
+        missing = "no reference run" if not wanted else "the log up to the kill is gone"
+        return inconclusive(f"{missing}: whether every step was done once is not known", evidence)
+    done = Counter([step for step in done_before if step <= saved] + new)
+    wrong = sorted(step for step in set(wanted) | set(done) if done[step] != 1 or step not in wanted)
+    if wrong and story.finished:
+        return failed(f"steps not done exactly once, as in the reference run: {wrong[:SHOWN]}", evidence)
+    if wrong:
+        return inconclusive(f"it did not come to its end; the last new step is {new[-1]}", evidence)
+    return passed(
+        f"steps {saved + 1} to {new[-1]} follow the saved {saved}; each of {len(wanted)} was done once", evidence
+    )
+
+
+def judge_state(story: Story, components: Sequence[str] = COMPONENTS) -> Judgement:
+    """CKPT-03: the first save after the resume holds every component, each bit as the reference run has it.
+
+    Args:
+        story: with the saves of both trainings.
+        components: which a checkpoint must have.
+
+    Source: GPU platform verification, job layer, state completeness.
+    """
+    first = next((save for save in story.new_saves if save.complete == "yes"), None)
+    if first is None:
+        reason = "no complete checkpoint was saved after the kill"
+        return failed(reason, _after(story)) if not story.new_steps else inconclusive(reason, _after(story))
+    evidence: dict[str, Any] = {
+        "step": first.step,
+        "components": list(first.components),
+        "values": len(first.crcs or ()),
+    }
+    missing = [each for each in components if each not in first.components]
+    if missing:
+        remedy = f"save and restore {', '.join(missing)} too"
+        return failed(f"the checkpoint of step {first.step} lacks {', '.join(missing)}", evidence, remedy)
+    twin = next((save for save in story.reference_saves if save.step == first.step and save.complete == "yes"), None)
+    if twin is None:
+        return inconclusive(f"the reference run has no complete checkpoint of step {first.step}", evidence)
+    if set(twin.components) != set(first.components):
+        return failed(f"the reference run's checkpoint has {', '.join(twin.components)}", evidence)
+    if not first.crcs or not twin.crcs:
+        return inconclusive("these checkpoints hold no CRCs to compare states by", evidence)
+    differs = sorted(name for name in {*first.crcs, *twin.crcs} if first.crcs.get(name) != twin.crcs.get(name))
+    if differs:
+        parts = ", ".join(dict.fromkeys(name.split(".")[0] for name in differs))
+        evidence["differs"] = differs[:SHOWN]
+        return failed(f"at step {first.step}, {len(differs)} of {len(twin.crcs)} values differ, in {parts}", evidence)
+    return passed(f"at step {first.step} all {len(twin.crcs)} values equal the reference run's, bit for bit", evidence)
+
+
+def judge_loss(story: Story) -> Judgement:
+    """CKPT-04: learning rate exactly, and loss, as in the reference run over the same steps.
+
+    The loss must be equal where the references are (one alone counts as repeatable); where two or more differ among
+    themselves, it must lie between them, give or take their spread. A loss alone would miss a lost scheduler.
+
+    Source: GPU platform verification, job layer, loss continuity; comparison of omitted components, facts §5.4.
+    """
+    references = [_by_step(each) for each in story.references]
+    new = story.new_steps
+    common = [step for step in new if references and all(step.step in each for each in references)]
+    evidence: dict[str, Any] = {"common_steps": _span([each.step for each in common]), "references": len(references)}
+    if not new:
+        return failed("no new step after the kill", evidence)
+    if not common:
+        return inconclusive("no step in common with a reference run", evidence)
+    if any(step.lr is None for step in common):
+        return inconclusive("the training does not log its learning rate (`lr`)", evidence)
+    for step in common:
+        wanted = [each[step.step] for each in references]
+        rates = [each.lr for each in wanted]
+        if step.lr not in rates:
+            reason = f"at step {step.step} the learning rate is {step.lr:.6g}, in the reference run {rates[0]:.6g}"
+            return failed(reason, evidence, "save and restore the learning rate schedule")
+        if not _within(step.loss, [each.loss for each in wanted]):
+            losses = ", ".join(f"{each.loss:.6g}" for each in wanted)
+            return failed(f"at step {step.step} the loss is {step.loss:.6g}, in the reference run {losses}", evidence)
+    which = "the reference run" if len(references) == 1 else f"{len(references)} reference runs"
+    return passed(f"loss and learning rate of {len(common)} steps are those of {which}", evidence)
+
+
+def _within(loss: float, wanted: Sequence[float]) -> bool:
+    low, high = min(wanted), max(wanted)
+    if loss != loss or any(each != each for each in wanted):  # NaN
+        return all(each != each for each in (loss, *wanted))
+    return low - (high - low) <= loss <= high + (high - low)
+
+
+def _by_step(attempt: Attempt) -> dict[int, Step]:
+    return {each.step: each for each in attempt.steps}
+
+
+def _after(story: Story) -> dict[str, Any]:
+    runs = [
+        {
+            "resumed": each.resumed._asdict() if each.resumed else None,
+            "steps": _span([step.step for step in each.steps]),
+            "exit_code": each.exit_code,
+        }
+        for each in story.after
+    ]
+    return {"after": runs[-SHOWN:], "restarts": story.restarts, "job_failed": story.failed, "finished": story.finished}
+
+
+def _span(steps: Iterable[int]) -> list[int]:
+    """Return the first and the last of some steps."""
+    found = list(steps)
+    return [found[0], found[-1]] if found else []
