@@ -8,10 +8,10 @@ from chaos_gpu.cluster.clock import compare_clocks
 from chaos_gpu.cluster.watch import Change, Recorder
 from chaos_gpu.criteria.timeline import Landed
 from chaos_gpu.errors import Conflict, Invalid, NotLanded, Refused, TargetError
-from chaos_gpu.faults import intent
+from chaos_gpu.faults import intent, ours
 from chaos_gpu.faults.keeper import Keeper
 from chaos_gpu.faults.ledger import utc
-from chaos_gpu.faults.names import EXERCISE, LEASE, NAMESPACE
+from chaos_gpu.faults.names import EXERCISE, LEASE, NAMESPACE, collection_of, jobs_path
 from chaos_gpu.faults.observe import events_on, kept
 from chaos_gpu.faults.plan import Plan
 from chaos_gpu.faults.pods import events_of, reverter_job, start_job, start_pod
@@ -126,6 +126,7 @@ def _event(run: Run, plan: Plan) -> JsonObject:
 def _land(run: Run, injection: Injection) -> Landed:
     """Start the injector and wait for its proof. Raises NotLanded with the reason."""
     plan = injection.plan
+    _make(run, plan)
     changed = _change(run, plan)
     if plan.pod is None:
         landed = _changed(plan, changed)
@@ -145,6 +146,19 @@ def _land(run: Run, injection: Injection) -> Landed:
                 injection.settled = True
             raise NotLanded(f"{plan.fault}: {reason}")
     raise NotLanded(f"{plan.fault}: the injector ended without a word", remedy=f"kubectl -n {NAMESPACE} logs {name}")
+
+
+def _make(run: Run, plan: Plan) -> None:
+    """Make the objects of a fault. Each belongs to the run's reverter too: with that it goes, come what may."""
+    if not plan.objects:
+        return
+    reverter = run.api.get(f"{jobs_path()}/chaos-gpu-reverter-{run.id}")["metadata"]
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": reverter["name"], "uid": reverter["uid"]}
+    for number, body in enumerate(plan.objects, start=2 + len(plan.changes)):
+        collection = collection_of(body)
+        owned = {**body, "metadata": {**body["metadata"], "ownerReferences": [owner]}}
+        found = {**owned, **ours.create(run.api, collection, owned, run.ledger.token)}
+        run.ledger.write(intent.made(plan, number, found, f"{collection}/{body['metadata']['name']}"))
 
 
 def _change(run: Run, plan: Plan) -> tuple[float, float]:

@@ -7,7 +7,7 @@ from chaos_gpu.cluster.client import Api, JsonObject
 from chaos_gpu.errors import Refused
 from chaos_gpu.faults.ledger import CLOSED, ledgers
 from chaos_gpu.faults.names import ENABLED, ENVIRONMENT, INJECTOR, NAMESPACE, REVERTER, RUNNER
-from chaos_gpu.faults.rights import ENGINE, REVERTER_RIGHTS, Right, rules
+from chaos_gpu.faults.rights import ENGINE, INJECTOR_RIGHTS, REVERTER_RIGHTS, Right, rules
 
 RBAC = "rbac.authorization.k8s.io"
 MANAGED = {"app.kubernetes.io/managed-by": "chaos-gpu"}
@@ -22,6 +22,7 @@ def manifests(environment: str) -> list[JsonObject]:
         *(_object("v1", "ServiceAccount", name, NAMESPACE) for name in (RUNNER, REVERTER, INJECTOR)),
         *_grants(RUNNER, ENGINE),
         *_grants(REVERTER, REVERTER_RIGHTS),
+        *_grants(INJECTOR, INJECTOR_RIGHTS),
     ]
 
 
@@ -67,8 +68,11 @@ def _grants(account: str, rights: Iterable[Right]) -> list[JsonObject]:
     subject = {"kind": "ServiceAccount", "name": account, "namespace": NAMESPACE}
     found = []
     for kind, inside in (("ClusterRole", ""), ("Role", NAMESPACE)):
+        granted = rules(declared, namespaced=bool(inside))
+        if not granted:
+            continue
         role = _object(f"{RBAC}/v1", kind, account, inside)
-        role["rules"] = rules(declared, namespaced=bool(inside))
+        role["rules"] = granted
         binding = _object(f"{RBAC}/v1", f"{kind}Binding", account, inside)
         binding |= {"roleRef": {"apiGroup": RBAC, "kind": kind, "name": account}, "subjects": [subject]}
         found += [role, binding]

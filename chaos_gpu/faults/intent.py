@@ -79,6 +79,13 @@ def foreseen(run: Run, plan: Plan, landed: Landed | None = None, boot_id: str = 
     }
 
 
+def made(plan: Plan, number: int, found: JsonObject, path: str) -> dict[str, Any]:
+    """Make the record of an object that was made for a fault: undone by its deletion."""
+    what = f"{found['kind']} {found['metadata']['name']}"
+    record = {"what": what, "kind": "delete", "path": path, "uid": found["metadata"]["uid"], "state": "planned"}
+    return {f"change.{plan.fault}.{number}": record}
+
+
 def _consequence(
     run: Run, plan: Plan, state: dict[str, Any], landed: Landed | None = None, boot_id: str = ""
 ) -> dict[str, Any]:

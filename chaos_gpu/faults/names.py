@@ -2,6 +2,7 @@
 
 import hashlib
 import re
+from typing import Any
 
 NAMESPACE = "chaos-gpu"
 ENABLED = "chaos-gpu/enabled"
@@ -44,8 +45,13 @@ def leases_path() -> str:
 
 
 def jobs_path() -> str:
-    """Where the reverter Jobs live."""
+    """Where our Jobs live."""
     return f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs"
+
+
+def collection_of(body: dict[str, Any]) -> str:
+    """Where an object of a fault is made: a Job, or a ConfigMap that it reads."""
+    return {"ConfigMap": ledgers_path, "Job": jobs_path}[body["kind"]]()
 
 
 def marker_of(run: str, fault: str) -> str:

@@ -49,6 +49,7 @@ class Plan(BaseModel):
         facts: what goes into the ledger; `marker` is the token by which its traces are known again.
         pod: the injector that carries it out, None where `changes` are all.
         changes: what is changed through the API, before the injector starts.
+        objects: what is made in our namespace for this fault, before the injector starts; deleted when it is reverted.
         scan_pod: what looks afterwards whether other records came, for faults that leave one in the kernel log.
         obstacles: criterion → why it could not be judged by this fault.
     """
@@ -66,6 +67,7 @@ class Plan(BaseModel):
     facts: dict[str, Any]
     pod: JsonObject | None = None
     changes: tuple[ApiChange, ...] = ()
+    objects: tuple[JsonObject, ...] = ()
     scan_pod: JsonObject | None = None
     obstacles: dict[str, str] = Field(default_factory=dict)
 
@@ -93,7 +95,7 @@ class Plan(BaseModel):
 
     def as_json(self) -> dict[str, Any]:
         """Return it as plain JSON, without the pods' payloads."""
-        return self.model_dump(mode="json", exclude={"pod", "scan_pod"})
+        return self.model_dump(mode="json", exclude={"pod", "scan_pod", "objects"})
 
 
 def _foreseen(consequence: Consequence | None) -> str:

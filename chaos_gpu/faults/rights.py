@@ -42,9 +42,16 @@ REVERTER_RIGHTS = (
     Right("", "nodes", ("list", "patch"), namespaced=False),
     Right("", "pods", ("create", "get", "list", "delete")),
     Right("", "pods/log", ("get",)),
-    Right("", "configmaps", ("create", "get", "patch")),
+    Right("", "configmaps", ("create", "get", "patch", "delete")),
+    Right("batch", "jobs", ("delete",)),
     Right("coordination.k8s.io", "leases", ("get", "patch", "delete")),
 )
+
+INJECTOR_RIGHTS = (
+    Right("", "pods", ("delete",)),
+    Right("", "pods/eviction", ("create",)),
+)
+"""For injectors that end a pod through the API: in our namespace only, where the trainings of a run are."""
 
 
 def missing_rights(api: Api, rights: Iterable[Right]) -> list[Right]:

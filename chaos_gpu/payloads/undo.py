@@ -148,7 +148,7 @@ def undo_change(call: Call, namespace: str, run: str, key: str, record: Object) 
     """Undo one change, if the object is still the same and the value still ours."""
     if record["kind"] == "delete":
         options = {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": record["uid"]}}
-        status, found = call("DELETE", record["path"], options)
+        status, found = call("DELETE", record["path"], {**options, "propagationPolicy": "Background"})  # pods go too
     else:
         patch = [{"op": "test", "path": "/metadata/uid", "value": record["uid"]}] + record["undo"]
         status, found = patch_json(call, record["path"], patch)
