@@ -137,7 +137,7 @@ def judge_loss(story: Story) -> Judgement:
         return failed("no new step after the kill", evidence)
     if not common:
         return inconclusive("no step in common with a reference run", evidence)
-    if any(step.lr is None for step in common):
+    if any(each.lr is None for step in common for each in (step, *(known[step.step] for known in references))):
         return inconclusive("the training does not log its learning rate (`lr`)", evidence)
     for step in common:
         wanted = [each[step.step] for each in references]
