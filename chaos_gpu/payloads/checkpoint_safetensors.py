@@ -1,0 +1,83 @@
+"""Read a safetensors file: its header says where each tensor lies and how long the file must be.
+
+Commit rule: none before version 0.8 (the final name grows), a rename from `.tmp…` since. Completeness: header
+arithmetic, and holes where the file system knows them. States: a streaming CRC, since the format stores none; a flipped
+bit is not found.
+Source: safetensors/src/tensor.rs.
+"""
+
+import json
+import re
+import struct
+from typing import Any, Dict, List, NamedTuple, Optional
+
+from chaos_gpu.payloads.checkpoint_files import CheckpointError, Span, Torn, shown
+from chaos_gpu.payloads.checkpoint_reading import State
+
+MAX_HEADER_BYTES = 100_000_000
+TENSORS_TEMPORARY = re.compile(r"\.tmp[A-Za-z0-9_]{6,}")
+
+
+class TensorsFile(NamedTuple):
+    """What a file holds: each tensor's place, what is wrong, and how many bytes it should have."""
+
+    tensors: Dict[str, Any]
+    torn: List[str]
+    expected: Optional[int]
+    data_at: int
+
+
+def read_safetensors(span: Span) -> TensorsFile:
+    """Read the header.
+
+    Raises:
+        CheckpointError: it is no safetensors file.
+    """
+    try:
+        size = struct.unpack("<Q", span.at(0, 8))[0]
+    except Torn:
+        return TensorsFile({}, ["it ends within the length of its header"], None, 0)
+    if size > MAX_HEADER_BYTES:
+        raise CheckpointError("it is no safetensors file: its header would have more than 100 MB")
+    begins = span.at(8, min(1, span.size - 8))
+    if begins not in (b"{", b"\0", b"") or (begins == b"{" and size < 2):
+        raise CheckpointError("it is no safetensors file: its header is no JSON")
+    if 8 + size > span.size:
+        return TensorsFile({}, [f"it ends within its header of {size} bytes"], None, 0)
+    if begins != b"{":
+        return TensorsFile({}, ["its header was never written"], None, 0)
+    tensors = _header(span.at(8, size))
+    end = max([each["data_offsets"][1] for each in tensors.values()], default=0)
+    torn = [f"it has {span.size} bytes, its header asks for {8 + size + end}"] if span.size != 8 + size + end else []
+    hole = span.hole()
+    if hole is not None:
+        torn.append(f"from byte {hole} on it has a hole that was never written")
+    return TensorsFile(tensors, torn, 8 + size + end, 8 + size)
+
+
+def _header(data: bytes) -> Dict[str, Any]:
+    try:
+        header = json.loads(data)
+        header.pop("__metadata__", None)
+        places = sorted((*each["data_offsets"], name) for name, each in header.items())
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        raise CheckpointError("it is no safetensors file: its header is not as it should be") from None
+    end = 0
+    for begin, after, name in places:
+        if type(begin) is not int or type(after) is not int or begin != end or after < begin:
+            raise CheckpointError(f"it is no safetensors file: {shown(str(name))} leaves a gap or overlaps")
+        end = after
+    return dict(header)
+
+
+def tensors_states(span: Span, found: TensorsFile, name: str) -> Dict[str, State]:
+    """Return the states of all tensors, reading each byte once. Tensors beyond the end have no CRC."""
+    states = {}
+    for key, each in found.tensors.items():
+        begin, after = each["data_offsets"]
+        try:
+            crc: Optional[int] = span.part(found.data_at + begin, after - begin).crc()
+        except Torn:
+            crc = None
+        states[f"{name}.{key}"] = State(f"{each.get('dtype')}{each.get('shape')}", crc)
+    return states
