@@ -1,4 +1,4 @@
-"""Probes of layer 2, device health: what the platform does about an injected Xid."""
+"""Probes of layer 2, device health: what the platform and its detectors do about an injected Xid."""
 
 import time
 from typing import Any, Dict, List
@@ -6,7 +6,8 @@ from typing import Any, Dict, List
 from chaos_gpu.criteria import device
 from chaos_gpu.criteria.attribution import names_record
 from chaos_gpu.criteria.timeline import Landed, Timeline
-from chaos_gpu.criteria.xid.policy import Action
+from chaos_gpu.criteria.xid.policy import Action, Expectation
+from chaos_gpu.faults.coverage import coverage_of
 from chaos_gpu.faults.observe import (
     events_naming,
     landed_of,
@@ -18,7 +19,7 @@ from chaos_gpu.faults.observe import (
 from chaos_gpu.faults.run import Run, armed_run
 from chaos_gpu.verdict import Judgement, Outcome, Verdict, inconclusive
 
-__all__ = ["node_kept", "time_to_cordon", "xid_detected"]
+__all__ = ["detectors_see", "node_kept", "policy_followed", "time_to_cordon", "xid_detected"]
 
 
 def xid_detected(configuration: Dict[str, Any], fault: str) -> Dict[str, Any]:
@@ -83,22 +84,73 @@ def node_kept(configuration: Dict[str, Any], fault: str) -> Dict[str, Any]:
     Raises: NotLanded when the fault did not land.
     """
     run = armed_run(configuration)
+    return run.publish([run.record("DEV-06", _left_alone(run, fault))])
+
+
+def policy_followed(configuration: Dict[str, Any], fault: str) -> Dict[str, Any]:
+    """Judge whether the platform does what its policy calls for on this code, whatever that is (DEV-06).
+
+    Waits for a cordon for twice the limit at most (configuration `cordon_s`, seconds); where the policy leaves the
+    node alone it watches as `node_kept` does. The verdict says what the policy expects, why, and by which document.
+
+    Args:
+        configuration: the experiment's, given by Chaos Toolkit.
+        fault: the name that the Xid was injected under.
+
+    Returns: {verdicts}.
+    Raises: NotLanded when the fault did not land.
+    """
+    run = armed_run(configuration)
+    landed, limit_s = landed_of(run, fault), run.settings.cordon_s
+    if _expectation(run, landed).action is Action.NONE:
+        judgement = _left_alone(run, fault)
+    else:
+        wait_for_cordon(run, landed, until_s=landed.at_s + 2 * limit_s)
+        judgement = _policy_action(run, landed, timeline(run, landed), limit_s)
+    return run.publish([run.record("DEV-06", judgement)])
+
+
+def detectors_see(configuration: Dict[str, Any], fault: str) -> Dict[str, Any]:
+    """Find out which detectors of the cluster see this fault as it was written, by what, and how soon. Judges nothing.
+
+    Waits until all have seen it that can show it, and for the condition's limit at most (configuration `condition_s`,
+    seconds). `chaos-gpu report` puts what all calls found into one table.
+
+    Args:
+        configuration: the experiment's, given by Chaos Toolkit.
+        fault: the name that it was injected under.
+
+    Returns: {coverage}: {fault, code, form, variant, transport, node, limit_s, detectors: [{detector, seen, by,
+        seconds, error_s, why}]}; `seen` is null where it cannot be told.
+    Raises: NotLanded when the fault did not land.
+    """
+    return {"coverage": coverage_of(armed_run(configuration), fault)}
+
+
+def _left_alone(run: Run, fault: str) -> Judgement:
     landed, window_s = landed_of(run, fault), run.settings.cordon_s
     cordoned_s = wait_for_cordon(run, landed, until_s=landed.at_s + window_s + run.watch_delay_s + landed.error_s)
     if cordoned_s is not None:  # what it was for may be written a moment later
         _watch_hold(run, cordoned_s + run.settings.hold_s + watch_delay_s(run, landed))
     seen = timeline(run, landed)
-    judgement = _with_positive_control(run, fault, seen, _policy_action(run, landed, seen, window_s))
-    return run.publish([run.record("DEV-06", judgement)])
+    return _with_positive_control(run, fault, seen, _policy_action(run, landed, seen, window_s))
+
+
+def _expectation(run: Run, landed: Landed) -> Expectation:
+    said = landed.text.partition(f": {landed.code}, ")[2]
+    return run.settings.expectation_for(landed.code, said)
 
 
 def _policy_action(run: Run, landed: Landed, seen: Timeline, window_s: float) -> Judgement:
-    return device.judge_policy_action(landed, seen, run.settings.action_for(landed.code), window_s)
+    expected = _expectation(run, landed)
+    judgement = device.judge_policy_action(landed, seen, expected.action, window_s)
+    policy = {"why": expected.why, "document": expected.document}
+    return judgement._replace(evidence={**judgement.evidence, "policy": policy})
 
 
 def _with_positive_control(run: Run, fault: str, seen: Timeline, judgement: Judgement) -> Judgement:
     landed = landed_of(run, fault)
-    if judgement.outcome is not Outcome.PASS or run.settings.action_for(landed.code) is not Action.NONE:
+    if judgement.outcome is not Outcome.PASS or _expectation(run, landed).action is not Action.NONE:
         return judgement
     signs = events_naming(run, fault) or _conditions_naming(landed, seen)
     if not signs:

@@ -7,7 +7,7 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from chaos_gpu.criteria.xid.policy import Action, expected_action, policy_with
+from chaos_gpu.criteria.xid.policy import Action, Expectation, expected_action, policy_with
 from chaos_gpu.errors import UsageError
 from chaos_gpu.faults.names import GPU_NODES, RUN_ID
 
@@ -77,9 +77,13 @@ class Settings(BaseModel):
             raise UsageError("the node selector is empty: that would be every node", remedy="unset CHAOS_GPU_SELECTOR")
         return found
 
+    def expectation_for(self, code: int, text: str = "") -> Expectation:
+        """Say what this site's policy calls for when an Xid comes, and why; `text` is what stands behind its code."""
+        return expected_action(code, policy_with(self.policy), text)
+
     def action_for(self, code: int) -> Action:
         """Say what this site's policy calls for when an Xid comes."""
-        return expected_action(code, policy_with(self.policy)).action
+        return self.expectation_for(code).action
 
     @property
     def reaction_s(self) -> float:

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, NonNegativeInt, ValidationError
 
+from chaos_gpu.report.coverage import Table, coverage_in
 from chaos_gpu.report.toolkit import Findings, findings
 from chaos_gpu.verdict import Outcome, Verdict, worst
 
@@ -134,6 +135,7 @@ class Result:
     seconds: float = 0.0
     criteria: tuple[CriterionResult, ...] = ()
     record: GuardRecord | None = None
+    coverage: Table = Table()
 
     @property
     def exit_code(self) -> int:
@@ -164,6 +166,7 @@ class Result:
                 }
                 for criterion in self.criteria
             ],
+            "coverage": self.coverage.as_json(),
             "recovery": self.record.recovery.model_dump(mode="json") if self.record else None,
         }
 
@@ -304,6 +307,7 @@ def _base(journal: Mapping[str, Any]) -> dict[str, Any]:
         "title": title if isinstance(title, str) else "",
         "started": started if isinstance(started, str) else "",
         "seconds": float(seconds) if isinstance(seconds, int | float) and 0 <= seconds < FOREVER_S else 0.0,
+        "coverage": coverage_in(journal),
     }
 
 

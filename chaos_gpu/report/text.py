@@ -35,6 +35,7 @@ def _run_lines(name: str, result: Result) -> Iterator[str]:
         yield f"{_INDENT}run {result.record.run or '(not armed)'}, started {result.started or 'at an unknown time'}"
     for criterion in result.criteria:
         yield from _criterion_lines(criterion)
+    yield from (_INDENT + line for line in result.coverage.lines())
     if result.reasons:
         yield f"{_INDENT}why {result.outcome}:"
         yield from (f"  {line}" for line in reason_lines(result))

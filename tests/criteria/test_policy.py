@@ -38,12 +38,32 @@ def test_every_bucket_of_the_catalogue_has_an_action() -> None:
 
 
 def test_a_site_puts_its_own_actions_over_it() -> None:
-    policy = policy_with({"94": "cordon", 79: "none"}, document="runbook 7")
+    policy = policy_with({"94": "cordon", 79: "none", "document": "runbook 7"})
     assert expected_action(94, policy).action is Action.CORDON
     assert expected_action(79, policy).action is Action.NONE
     assert expected_action(48, policy).action is Action.CORDON
-    assert expected_action(94, policy).document == "runbook 7"
+    assert expected_action(94, policy).document == f"runbook 7, over: {reference_policy().document}"
     assert expected_action(79).action is Action.CORDON  # the reference is as before
+
+
+def test_it_names_nvidias_document() -> None:
+    assert "Xid-Catalog.xlsx (sha256 7f70ce96" in reference_policy().document
+    assert expected_action(48).document == reference_policy().document
+
+
+@pytest.mark.parametrize(
+    ("text", "action"),
+    [
+        ("", "cordon"),
+        ("GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)", "cordon"),
+        ("GPU recovery action changed from 0x1 (GPU Reset Required) to 0x0 (None)", "none"),
+        ("GPU recovery action changed from 0x1 (GPU Reset Required) to 0x0 (None) cgpu-0a1b2c3d", "none"),
+        ("GPU recovery action changed from 0x1 (GPU Reset Required) to 0x0 (Drain P2P)", "cordon"),
+    ],
+)
+def test_xid_154_is_about_its_new_action(text: str, action: str) -> None:
+    assert expected_action(154, text=text).action == action
+    assert expected_action(48, text=text).action is Action.CORDON
 
 
 def test_without_overrides_it_is_the_reference() -> None:

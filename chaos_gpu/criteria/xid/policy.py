@@ -15,9 +15,14 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
+from chaos_gpu.criteria.xid.advice import recovery_action
 from chaos_gpu.criteria.xid.catalog import catalogue
 from chaos_gpu.errors import UsageError
 
+DOCUMENT = "document"
+"""Key under which a site's own policy names the document that says so."""
+
+_RECOVERED = "NONE"
 _CODE = re.compile(r"[1-9][0-9]{0,3}", re.ASCII)
 
 
@@ -56,12 +61,12 @@ def reference_policy() -> Policy:
     return Policy.model_validate(json.loads(files(__package__).joinpath("policy.json").read_text(encoding="utf-8")))
 
 
-def policy_with(overrides: Mapping[Any, Any] | None = None, document: str = "") -> Policy:
+def policy_with(overrides: Mapping[Any, Any] | None = None) -> Policy:
     """Put a site's own actions over the reference policy.
 
     Args:
-        overrides: code → `cordon` or `none`, as configuration has it: codes may be numbers or text.
-        document: the site's document that says so.
+        overrides: code → `cordon` or `none`, as configuration has it: codes may be numbers or text; `document` → the
+            name of the site's document that says so, with its version.
 
     Raises:
         UsageError: not a code, or not an action.
@@ -69,16 +74,25 @@ def policy_with(overrides: Mapping[Any, Any] | None = None, document: str = "") 
     policy = reference_policy()
     if not overrides:
         return policy
-    own = dict(_override(code, action) for code, action in overrides.items())
-    said = document or f"the site's configuration over: {policy.document}"
+    own = dict(_override(code, action) for code, action in overrides.items() if code != DOCUMENT)
+    own_document = overrides.get(DOCUMENT) or "the site's configuration"
+    said = f"{own_document}, over: {policy.document}"
     return policy.model_copy(update={"codes": MappingProxyType({**policy.codes, **own}), "document": said})
 
 
-def expected_action(code: int, policy: Policy | None = None) -> Expectation:
-    """Say what the policy expects of a platform for a code; of a code nobody knows, the careful action."""
+def expected_action(code: int, policy: Policy | None = None, text: str = "") -> Expectation:
+    """Say what the policy expects of a platform for a code; of a code nobody knows, the careful action.
+
+    Args:
+        code: of an Xid.
+        policy: the site's, None for the reference policy.
+        text: what the record says behind its code, if that is known: an Xid 154 may announce that all is well again.
+    """
     policy = policy or reference_policy()
     known = catalogue().get(code)
-    if code in policy.codes:
+    if known is not None and known.bucket == "XID_154" and recovery_action(text) == _RECOVERED:
+        action, why = Action.NONE, f"this Xid {code} says that no recovery is needed any more"
+    elif code in policy.codes:
         action, why = policy.codes[code], f"the policy names Xid {code}"
     elif known is not None and known.bucket in policy.buckets:
         action, why = policy.buckets[known.bucket], f"NVIDIA's immediate action for Xid {code} is {known.bucket}"

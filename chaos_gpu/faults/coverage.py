@@ -1,0 +1,73 @@
+"""Watch what the detectors of a target make of one fault."""
+
+import time
+from typing import Any
+
+from chaos_gpu.criteria.attribution import names_record
+from chaos_gpu.criteria.timeline import Landed
+from chaos_gpu.criteria.xid.coverage import Sighting, Told, Watcher, sightings
+from chaos_gpu.faults.observe import landed_of, timeline
+from chaos_gpu.faults.run import Run
+
+LOOK_S = 0.2
+"""How often the Events are listed; half of it is the error of a time that rests on an Event."""
+
+
+def coverage_of(run: Run, fault: str) -> dict[str, Any]:
+    """Wait until every detector that can show it has seen a fault, or the condition's limit is over.
+
+    Returns: {fault, code, form, variant, transport, node, limit_s, detectors}: the last are sightings as JSON.
+    Raises: NotLanded when the fault did not land.
+    """
+    landed, limit_s = landed_of(run, fault), run.settings.condition_s
+    watchers, events = _watchers(run, fault), _Events(run, fault, landed)
+    until_s = landed.at_s + landed.error_s + limit_s + run.watch_delay_s
+    while True:
+        run.check()
+        events.look()
+        over = time.monotonic() > until_s
+        found = sightings(landed, timeline(run, landed), watchers, events.told, limit_s)
+        if over or not any(_may_still_come(each, watcher) for each, watcher in zip(found, watchers, strict=True)):
+            break
+        run.pause(LOOK_S)
+    facts = run.injection(fault).plan.facts
+    asked = {key: facts[key] for key in ("code", "form", "variant", "transport")}
+    said = [each.model_dump(mode="json") for each in found]
+    return {"fault": fault, **asked, "node": landed.node, "limit_s": limit_s, "detectors": said}
+
+
+def _watchers(run: Run, fault: str) -> list[Watcher]:
+    """Take every detector of the cluster: who does not read what was written belongs into the table as well."""
+    reading = {(each.namespace, each.name) for each in run.injection(fault).plan.detectors}
+    return [
+        Watcher(each.name, each.profile.conditions, reads=(each.namespace, each.name) in reading)
+        for each in run.watchers.detectors
+    ]
+
+
+def _may_still_come(sighting: Sighting, watcher: Watcher) -> bool:
+    return not sighting.seen and watcher.reads
+
+
+class _Events:
+    """The Events about a fault's target that name it, each with the time between two looks in which it came."""
+
+    def __init__(self, run: Run, fault: str, landed: Landed) -> None:
+        self._run, self._landed = run, landed
+        self._known = {uid for uid, _ in run.injection(fault).events}
+        self._last_s = landed.at_s
+        self.told: list[Told] = []
+
+    def look(self) -> None:
+        """List them once."""
+        asked_s = time.monotonic()
+        fields = f"involvedObject.kind=Node,involvedObject.name={self._landed.node}"
+        for event in self._run.api.items("/api/v1/events", fields=fields):
+            uid = str(event["metadata"]["uid"])
+            if uid in self._known or event.get("reason") == "ChaosGpuExercise":
+                continue
+            self._known.add(uid)
+            if names_record(str(event.get("message", "")), self._landed, on_target=True):
+                component = event.get("reportingComponent") or (event.get("source") or {}).get("component") or ""
+                self.told.append(Told(str(component), self._last_s, time.monotonic()))
+        self._last_s = asked_s
