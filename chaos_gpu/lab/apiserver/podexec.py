@@ -47,7 +47,7 @@ async def run_exec(request: web.Request, bound: Bound, pod: Json, streams: Strea
         raise StatusError(500, "InternalError", str(e)) from e
     except CommandNotStarted as e:
         await socket.prepare(request)
-        await _finish(socket, _failed(e.exit_code, str(e)))
+        await _finish(socket, _not_started(str(e)))
         return socket
     try:
         await socket.prepare(request)
@@ -121,6 +121,13 @@ def _size(payload: bytes) -> tuple[int, int] | None:
 
 def _failed(code: int, message: str) -> Json:
     return status("Failure", 500, "NonZeroExitCode", message, {"causes": [cause("ExitCode", str(code))]})
+
+
+def _not_started(why: str) -> Json:
+    """Say what a kubelet and an API server say of a runtime's failure: each puts the same words before it."""
+    prefix = "Internal error occurred: "
+    message = f"{prefix}error executing command in container: {why}"
+    return status("Failure", 500, "InternalError", prefix + message, {"causes": [{"message": message}]})
 
 
 async def _finish(socket: web.WebSocketResponse, final: Json) -> None:

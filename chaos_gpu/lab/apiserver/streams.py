@@ -14,14 +14,7 @@ class NotRunning(Exception):
 
 
 class CommandNotStarted(Exception):
-    """The command of an exec could not be started.
-
-    `exit_code` is what a shell would say: 126 not executable, 127 not found.
-    """
-
-    def __init__(self, message: str, exit_code: int = 127) -> None:
-        super().__init__(message)
-        self.exit_code = exit_code
+    """The command of an exec could not be started, in the words of a container runtime; there is no exit code."""
 
 
 class ExecSession(Protocol):

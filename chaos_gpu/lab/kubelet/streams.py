@@ -19,8 +19,6 @@ from chaos_gpu.lab.kubelet.kubelet import Kubelet
 from chaos_gpu.lab.kubelet.logs import LogReadOptions, read
 from chaos_gpu.lab.process import Process, start
 
-NOT_FOUND, NOT_EXECUTABLE = 127, 126
-
 
 class KubeletStreams:
     """Implements `chaos_gpu.lab.apiserver.streams.Streams` for one kubelet."""
@@ -70,9 +68,14 @@ class KubeletStreams:
         try:
             return _with_terminal(found, command) if tty else _with_pipes(found, command, stdin=stdin)
         except FileNotFoundError as error:
-            raise CommandNotStarted(f"exec: {command[0]!r}: executable file not found in $PATH", NOT_FOUND) from error
+            looked = "executable file not found in $PATH" if "/" not in command[0] else "no such file or directory"
+            raise CommandNotStarted(_refusal(command[0], looked)) from error
         except OSError as error:
-            raise CommandNotStarted(f"exec: {command[0]!r}: {error.strerror}", NOT_EXECUTABLE) from error
+            raise CommandNotStarted(_refusal(command[0], (error.strerror or "").lower())) from error
+
+
+def _refusal(program: str, why: str) -> str:
+    return f'exec failed: unable to start container process: exec: "{program}": {why}'
 
 
 class ExecSession:

@@ -123,10 +123,12 @@ def test_an_exit_code_comes_as_a_cause(served: Served) -> None:
     assert told["details"]["causes"] == [{"reason": "ExitCode", "message": "7"}]
 
 
-def test_a_program_that_is_not_there_is_exit_code_127(served: Served) -> None:
-    served.streams.fault = CommandNotStarted("no such program", 127)
+def test_a_program_that_is_not_there_is_the_runtimes_failure_and_has_no_exit_code(served: Served) -> None:
+    served.streams.fault = CommandNotStarted("no such program")
     told = status(run(served))
-    assert told["details"]["causes"][0]["message"] == "127"
+    assert (told["status"], told["reason"]) == ("Failure", "InternalError")
+    assert told["message"].endswith("error executing command in container: no such program")
+    assert "reason" not in told["details"]["causes"][0]
 
 
 def test_a_container_that_does_not_run_refuses_the_upgrade(served: Served) -> None:

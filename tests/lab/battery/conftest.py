@@ -34,40 +34,42 @@ IMAGE = os.environ.get("CHAOS_GPU_BATTERY_IMAGE", "busybox")
 """Any name does on the lab; a real kubelet wants one that its node has."""
 
 TRAINER = ["sh", "-c", "trap 'echo got TERM; exit 0' TERM; while :; do echo step; echo 1 > ckpt.txt; sleep 0.1; done"]
-WORKLOADS = ("kueue.x-k8s.io", "v1beta1", "workloads")
+GROUP, VERSION, PLURAL = TRAININGS = ("battery.test", "v1beta1", "trainings")
+ADMITTED = ".status.conditions[?(@.type=='Admitted')].status"
 DEFINITION: Json = {
     "apiVersion": "apiextensions.k8s.io/v1",
     "kind": "CustomResourceDefinition",
-    "metadata": {"name": "workloads.kueue.x-k8s.io"},
+    "metadata": {"name": f"{PLURAL}.{GROUP}"},
     "spec": {
-        "group": "kueue.x-k8s.io",
+        "group": GROUP,
         "scope": "Namespaced",
         "names": {
-            "plural": "workloads",
-            "singular": "workload",
-            "kind": "Workload",
-            "shortNames": ["wl"],
-            "listKind": "WorkloadList",
+            "plural": PLURAL,
+            "singular": "training",
+            "kind": "Training",
+            "shortNames": ["tr"],
+            "listKind": "TrainingList",
         },
         "versions": [
             {
-                "name": "v1beta1",
+                "name": VERSION,
                 "served": True,
                 "storage": True,
                 "subresources": {"status": {}},
                 "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
                 "additionalPrinterColumns": [
                     {"name": "Queue", "type": "string", "jsonPath": ".spec.queueName"},
-                    {
-                        "name": "Admitted",
-                        "type": "string",
-                        "jsonPath": ".status.conditions[?(@.type=='Admitted')].status",
-                    },
+                    {"name": "Admitted", "type": "string", "jsonPath": ADMITTED},
                 ],
             }
         ],
     },
 }
+
+
+def training(name: str, **spec: Any) -> Json:
+    """Return an object of the custom resource."""
+    return {"apiVersion": f"{GROUP}/{VERSION}", "kind": "Training", "metadata": {"name": name}, "spec": spec}
 
 
 def program(name: str) -> str:
@@ -202,9 +204,17 @@ def node(lab: Lab) -> Iterator[str]:
 
 
 @pytest.fixture
-def workloads(lab: Lab) -> Iterator[None]:
+def trainings(lab: Lab) -> Iterator[None]:
     """A custom resource, defined for this test."""
     path = "apis/apiextensions.k8s.io/v1/customresourcedefinitions"
     lab.request("POST", path, DEFINITION)
+    lab.wait(path, f"{PLURAL}.{GROUP}", lambda crd: condition(crd, "Established") == "True")
     yield
-    lab.request("DELETE", f"{path}/workloads.kueue.x-k8s.io")
+    lab.request("DELETE", f"{path}/{PLURAL}.{GROUP}")
+    lab.wait_gone(path, f"{PLURAL}.{GROUP}")
+
+
+def condition(obj: Json, kind: str) -> str:
+    """Return the status of a condition, "" without one."""
+    found = (each["status"] for each in obj.get("status", {}).get("conditions", ()) if each["type"] == kind)
+    return str(next(found, ""))

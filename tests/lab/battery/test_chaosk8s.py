@@ -14,7 +14,7 @@ import pytest
 from chaoslib.exceptions import ActivityFailed
 from kubernetes import __version__ as client_version
 
-from tests.lab.battery.conftest import UPSTREAM_WARNINGS, WORKLOADS, pod_body
+from tests.lab.battery.conftest import TRAININGS, UPSTREAM_WARNINGS, pod_body, training
 from tests.lab.conftest import Lab
 
 pytestmark = UPSTREAM_WARNINGS
@@ -23,19 +23,10 @@ CLIENT = int(client_version.partition(".")[0])
 
 @pytest.fixture
 def job(lab: Lab, ns: str) -> list[str]:
-    """Three running pods with a controller, as drain_nodes needs them; their names. The lab runs no StatefulSets."""
-    labels = {"app": "job"}
-    template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "m", "image": "x"}]}}
-    spec = {"replicas": 3, "serviceName": "s", "selector": {"matchLabels": labels}, "template": template}
-    path = f"apis/apps/v1/namespaces/{ns}/statefulsets"
-    owner = lab.request("POST", path, {"metadata": {"name": "s"}, "spec": spec})
-    reference = {
-        "apiVersion": "apps/v1",
-        "kind": "StatefulSet",
-        "name": "s",
-        "uid": owner["metadata"]["uid"],
-        "controller": True,
-    }
+    """Three running pods with an owner, as drain_nodes needs them, that no controller adds to; their names."""
+    owner = lab.request("POST", f"api/v1/namespaces/{ns}/configmaps", {"metadata": {"name": "s"}})
+    uid = owner["metadata"]["uid"]
+    reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "s", "uid": uid, "controller": True}
     names = [f"job-{n}" for n in range(3)]
     for name in names:
         body = pod_body(name, labels={"app": "job"}, nodeName="gpu-node-2")
@@ -101,15 +92,10 @@ def test_a_node_is_drained(lab: Lab, ns: str) -> None:
         node_actions.uncordon_node(name="gpu-node-2")
 
 
-@pytest.mark.usefixtures("workloads")
+@pytest.mark.usefixtures("trainings")
 def test_custom_objects(ns: str) -> None:
-    group, version, plural = WORKLOADS
-    body = {
-        "apiVersion": f"{group}/{version}",
-        "kind": "Workload",
-        "metadata": {"name": "w"},
-        "spec": {"queueName": "q"},
-    }
+    group, version, plural = TRAININGS
+    body = training("w", queueName="q")
     crd_actions.create_custom_object(group, version, plural, ns=ns, resource=body)
     assert crd_probes.get_custom_object(group, version, plural, "w", ns=ns)["spec"] == {"queueName": "q"}
     patch = [{"op": "add", "path": "/spec/active", "value": False}]
@@ -121,11 +107,11 @@ def test_custom_objects(ns: str) -> None:
         crd_probes.get_custom_object(group, version, plural, "w", ns=ns)
 
 
-@pytest.mark.usefixtures("workloads")
+@pytest.mark.usefixtures("trainings")
 def test_an_object_as_a_patch_of_a_custom_object_is_refused_as_on_any_cluster(ns: str) -> None:
     """The client turns it into a strategic merge patch, which custom resources do not take."""
-    group, version, plural = WORKLOADS
-    body = {"apiVersion": f"{group}/{version}", "kind": "Workload", "metadata": {"name": "w"}, "spec": {}}
+    group, version, plural = TRAININGS
+    body = training("w")
     crd_actions.create_custom_object(group, version, plural, ns=ns, resource=body)
     with pytest.raises(ActivityFailed, match="Unsupported Media Type"):
         crd_actions.patch_custom_object(group, version, plural, "w", ns=ns, resource={"spec": {"active": False}})

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.lab.battery.conftest import DEADLINE_S, UPSTREAM_WARNINGS, Kubectl, Lines, pod_body
+from tests.lab.battery.conftest import DEADLINE_S, UPSTREAM_WARNINGS, Kubectl, Lines, pod_body, training
 from tests.lab.conftest import Lab
 
 pytestmark = UPSTREAM_WARNINGS
@@ -106,13 +106,12 @@ def test_a_kind_that_is_not_read_as_protobuf_comes_with_a_way_out(kubectl: Kubec
     assert "created" in kubectl("apply", "-f", "-", given=body)
 
 
-@pytest.mark.usefixtures("workloads")
+@pytest.mark.usefixtures("trainings")
 def test_custom_resources_have_short_names_and_columns(kubectl: Kubectl) -> None:
-    meta = {"apiVersion": "kueue.x-k8s.io/v1beta1", "kind": "Workload", "metadata": {"name": "w"}}
-    assert "created" in kubectl.apply({**meta, "spec": {"queueName": "q1"}})
+    assert "created" in kubectl.apply(training("w", queueName="q1"))
     status = '{"status":{"conditions":[{"type":"Admitted","status":"True"}]}}'
-    kubectl("patch", "wl", "w", "--type=merge", "--subresource=status", "-p", status)
-    said = kubectl("get", "wl")
+    kubectl("patch", "tr", "w", "--type=merge", "--subresource=status", "-p", status)
+    said = kubectl("get", "tr")
     assert all(text in said for text in ("QUEUE", "ADMITTED", "q1", "True"))
 
 
@@ -187,8 +186,23 @@ def test_logs(kubectl: Kubectl) -> None:
 def test_exec_and_its_exit_code(kubectl: Kubectl) -> None:
     assert kubectl("exec", "trainer", "--", "sh", "-c", "echo hi").strip() == "hi"
     assert kubectl.run("exec", "trainer", "--", "sh", "-c", "exit 7").returncode == 7
-    missing = kubectl.run("exec", "trainer", "--", "no-such-program")
-    assert missing.returncode == 127
+
+
+@pytest.mark.usefixtures("trainer")
+@pytest.mark.parametrize(
+    ("program", "why"),
+    [
+        ("no-such-program", "executable file not found in $PATH"),
+        ("/no/such/program", "no such file or directory"),
+        ("/tmp", "permission denied"),
+    ],
+)
+def test_exec_of_what_cannot_be_started_is_an_error_without_exit_code(kubectl: Kubectl, program: str, why: str) -> None:
+    missing = kubectl.run("exec", "trainer", "--", program)
+    assert missing.returncode == 1
+    assert "error executing command in container" in missing.stderr
+    assert f'exec: "{program}": ' in missing.stderr
+    assert why in missing.stderr
 
 
 @pytest.mark.usefixtures("trainer")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from kubernetes import client, dynamic, stream, watch
 
-from tests.lab.battery.conftest import DEFINITION, UPSTREAM_WARNINGS, WORKLOADS, pod_body
+from tests.lab.battery.conftest import GROUP, PLURAL, UPSTREAM_WARNINGS, VERSION, pod_body, training
 from tests.lab.conftest import Lab
 
 pytestmark = UPSTREAM_WARNINGS
@@ -265,27 +265,17 @@ def test_events_are_found_by_their_object(core: client.CoreV1Api, ns: str) -> No
     assert not names(core.list_namespaced_event(ns, field_selector="involvedObject.name=other"))
 
 
-def test_a_definition_and_its_objects(api: client.ApiClient, ns: str) -> None:
-    definitions = client.ApiextensionsV1Api(api)
-    definitions.create_custom_resource_definition(DEFINITION)
+@pytest.mark.usefixtures("trainings")
+def test_objects_of_a_definition(api: client.ApiClient, ns: str) -> None:
     custom = client.CustomObjectsApi(api)
-    group, version, plural = WORKLOADS
-    body = {
-        "apiVersion": f"{group}/{version}",
-        "kind": "Workload",
-        "metadata": {"name": "w"},
-        "spec": {"queueName": "q"},
-    }
-    custom.create_namespaced_custom_object(group, version, ns, plural, body)
-    assert custom.get_namespaced_custom_object(group, version, ns, plural, "w")["spec"]["queueName"] == "q"
-    assert len(custom.list_cluster_custom_object(group, version, plural)["items"]) == 1
+    custom.create_namespaced_custom_object(GROUP, VERSION, ns, PLURAL, training("w", queueName="q"))
+    assert custom.get_namespaced_custom_object(GROUP, VERSION, ns, PLURAL, "w")["spec"]["queueName"] == "q"
+    assert len(custom.list_cluster_custom_object(GROUP, VERSION, PLURAL)["items"]) == 1
     status = {"status": {"conditions": [{"type": "Admitted", "status": "True"}]}}
-    patched = custom.patch_namespaced_custom_object_status(group, version, ns, plural, "w", status)
+    patched = custom.patch_namespaced_custom_object_status(GROUP, VERSION, ns, PLURAL, "w", status)
     assert patched["status"] == status["status"]
-    definitions.delete_custom_resource_definition("workloads.kueue.x-k8s.io")
-    with pytest.raises(client.ApiException) as gone:
-        custom.list_cluster_custom_object(group, version, plural)
-    assert gone.value.status == 404
+    custom.delete_namespaced_custom_object(GROUP, VERSION, ns, PLURAL, "w")
+    assert refused(custom.get_namespaced_custom_object, GROUP, VERSION, ns, PLURAL, "w") == (404, "NotFound")
 
 
 def test_a_finalizer_keeps_an_object(core: client.CoreV1Api, ns: str) -> None:
