@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -20,14 +21,19 @@ from chaos_gpu.lab.defects import COMPONENTS, DEFECTS, unknown_defects
 from chaos_gpu.lab.layout import CONTEXT, Layout, default_directory
 from chaos_gpu.lab.lifecycle import LabError, running, start, stop
 from chaos_gpu.lab.sweep import MARK
+from chaos_gpu.lab.trainer.manifest import write_manifest
+from chaos_gpu.lab.trainer.planted import COMPONENT as TRAINER
 
 SHORT_LIMITS = {
     "CHAOS_GPU_CORDON_S": "3",
     "CHAOS_GPU_UNCORDON_S": "3",
     "CHAOS_GPU_CONDITION_S": "3",
     "CHAOS_GPU_HOLD_S": "0.5",
+    "CHAOS_GPU_ECHO_S": "4",
+    "CHAOS_GPU_DIAGNOSIS_S": "15",
+    "CHAOS_GPU_SKEW_S": "0.05",
 }
-"""Windows of the experiments on the lab, unless the environment has others already."""
+"""Windows of the experiments on the lab, unless the environment has others already; its clock is ours."""
 _RELAYED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 _INSTALL = "import sys; from chaos_gpu.cli.main import main; sys.exit(main())"
 
@@ -97,6 +103,10 @@ def up(directory: Path | None, defects: Sequence[str], without: Sequence[str], p
     click.echo(f"  export KUBECONFIG={Layout(root.absolute()).kubeconfig} CHAOS_GPU_LAB_DIR={root.absolute()}")
     click.echo(f"  export CHAOS_GPU_CONTEXT={CONTEXT} CHAOS_GPU_ENVIRONMENT=lab")
     click.echo(f"  export {' '.join(f'{key}={value}' for key, value in SHORT_LIMITS.items())}  # it reacts in seconds")
+    for key, value in _health_policy().items():
+        click.echo(f"  export {key}={shlex.quote(value)}")
+    for key, value in _training(Layout(root.absolute()), facts).items():
+        click.echo(f"  export {key}={value}  # a training to interrupt")
     click.echo("  chaos-gpu install")
 
 
@@ -185,8 +195,24 @@ def _environment(layout: Layout, facts: dict[str, Any]) -> dict[str, str]:
         "CHAOS_GPU_CONTEXT": CONTEXT,
         "CHAOS_GPU_ENVIRONMENT": "lab",
         "CHAOS_GPU_LAB_DIR": str(layout.root),
+        **_training(layout, facts),
+        **_health_policy(),
         MARK: facts["mark"],
     }
+
+
+def _training(layout: Layout, facts: dict[str, Any]) -> dict[str, str]:
+    """Write the manifest of the lab's training, unless that is left out; return where experiments find it."""
+    if TRAINER in facts["without"]:
+        return {"CHAOS_GPU_JOB": ""}
+    return {"CHAOS_GPU_JOB": str(write_manifest(layout.root, facts["defects"]))}
+
+
+def _health_policy() -> dict[str, str]:
+    """Say to experiments where the lab's health policy keeps its records and a node's admission."""
+    from chaos_gpu.lab.platform.health_manifests import MARK_OF_ADMISSION, SOURCE
+
+    return {"CHAOS_GPU_RECORDS": json.dumps(SOURCE), "CHAOS_GPU_ADMISSION": json.dumps(MARK_OF_ADMISSION)}
 
 
 def _install(environment: dict[str, str]) -> int:

@@ -180,6 +180,21 @@ class Api:
         except HTTPError as failure:
             raise ApiUnavailable(f"reading {path}: {_short(failure)}") from failure
 
+    def date(self) -> str:
+        """Return what the API server says the time is: the `Date` of an answer, "" where it says none.
+
+        Raises: ApiUnavailable when it does not answer.
+        """
+        limits = self.deadlines
+        timeout = urllib3.Timeout(connect=limits.connect_s, read=limits.read_s)
+        try:
+            answer = self._pool.request(
+                "GET", self._url("/version", None), headers=self._headers(), timeout=timeout, retries=False
+            )
+        except HTTPError as failure:
+            raise ApiUnavailable(f"reading /version: {_short(failure)}") from failure
+        return str(answer.headers.get("Date", ""))
+
     def authorization(self) -> str:
         """The Authorization header's value, "" for none; asks the credential plugin when it is due.
 

@@ -1,11 +1,13 @@
-"""Compare the runner's monotonic clock with a node's, and say how well we know the difference."""
+"""Compare the runner's clocks with those of nodes and the API server, and say how well we know the difference."""
 
 import time
 from collections.abc import Sequence
+from email.utils import parsedate_to_datetime
 from typing import NamedTuple
 
 from chaos_gpu.cluster.client import Api
 from chaos_gpu.cluster.exec import Exec
+from chaos_gpu.errors import ApiUnavailable
 
 ROUNDS = 8
 _ECHO = "import sys, time\nfor line in sys.stdin: print(time.monotonic_ns(), flush=True)"
@@ -23,13 +25,13 @@ class ClockOffset(NamedTuple):
         return node_ns / 1e9 - self.offset_s
 
 
-def compare_clocks(api: Api, namespace: str, pod: str, rounds: int = ROUNDS) -> ClockOffset:
+def compare_clocks(api: Api, namespace: str, pod: str, container: str = "", rounds: int = ROUNDS) -> ClockOffset:
     """Ask a pod on the node for its clock several times; the fastest round trip tells most.
 
     The node read its clock somewhere inside the round trip, so the error is half of that: no assumption is made
     about which way was the faster one.
     """
-    with Exec(api, namespace, pod, ECHO_COMMAND) as session:
+    with Exec(api, namespace, pod, ECHO_COMMAND, container=container) as session:
         return min((_round_trip(session) for _ in range(rounds)), key=lambda found: found.error_s)
 
 
@@ -39,3 +41,18 @@ def _round_trip(session: Exec) -> ClockOffset:
     node_s = int(session.read_line()) / 1e9
     after = time.monotonic()
     return ClockOffset(node_s - (before + after) / 2, (after - before) / 2)
+
+
+def compare_with_server(api: Api) -> ClockOffset:
+    """Compare our time of day with the API server's, by the `Date` of an answer, which is cut to whole seconds.
+
+    Raises: ApiUnavailable when it gives none.
+    """
+    before = time.time()
+    said = api.date()
+    after = time.time()
+    try:
+        server_s = parsedate_to_datetime(said).timestamp()
+    except ValueError:
+        raise ApiUnavailable("the API server does not say what time it is") from None
+    return ClockOffset(server_s + 0.5 - (before + after) / 2, 0.5 + (after - before) / 2)

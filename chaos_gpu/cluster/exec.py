@@ -19,10 +19,19 @@ _STDIN, _STDOUT, _STATUS = 0, 1, 3
 
 
 class Exec:
-    """A command running in a container; use as a context manager."""
+    """A command running in a container; use as a context manager. A pod of several needs one of them named."""
 
-    def __init__(self, api: Api, namespace: str, pod: str, command: Sequence[str], timeout_s: float = 10.0) -> None:
-        query = urlencode([("command", part) for part in command] + [("stdin", "true"), ("stdout", "true")])
+    def __init__(
+        self,
+        api: Api,
+        namespace: str,
+        pod: str,
+        command: Sequence[str],
+        timeout_s: float = 10.0,
+        container: str = "",
+    ) -> None:
+        options = [("stdin", "true"), ("stdout", "true"), *([("container", container)] if container else [])]
+        query = urlencode([("command", part) for part in command] + options)
         url = f"{api.host}/api/v1/namespaces/{quote(namespace)}/pods/{quote(pod)}/exec?{query}"
         self._what = f"exec in pod {namespace}/{pod}"
         self._rest = b""

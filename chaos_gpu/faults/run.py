@@ -35,6 +35,8 @@ class Injection:
     """Events about the node that were there before: none of them can be a sign that a detector saw this fault."""
     landed: Landed | None = None
     settled: bool = False
+    running_s: float | None = None
+    """When its pod was last seen to run and not told to end, for faults that are jobs (monotonic)."""
 
 
 @dataclass

@@ -41,8 +41,17 @@ class Settings(BaseModel):
     uncordon_s: float = Field(default=300, ge=0, le=86400)
     hold_s: float = Field(default=5, ge=0, le=3600)
     settle_s: float = Field(default=30, ge=0, le=3600)
+    echo_s: float = Field(default=90, ge=0, le=3600)
+    diagnosis_s: float = Field(default=3600, gt=0, le=86400)
+    skew_s: float = Field(default=2, ge=0, le=86400)
+    records: str = ""
+    admission: str = ""
+    job: str = ""
+    keep: int = Field(default=2, ge=1, le=1000)
+    save_s: float = Field(default=0, ge=0, le=86400)
+    resume_s: float = Field(default=1800, gt=0, le=86400)
 
-    @field_validator("context", "environment", "node", "gpu", "selector", "run", "seed", "image", mode="before")
+    @field_validator("context", "environment", "node", "gpu", "selector", "run", "seed", "image", "job", mode="before")
     @classmethod
     def _resolved(cls, value: Any) -> Any:
         if isinstance(value, str) and "${" in value:

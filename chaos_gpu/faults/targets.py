@@ -114,6 +114,15 @@ def foreign_work(api: Api, node: str) -> list[str]:
     ]
 
 
+def work_by_node(api: Api) -> dict[str, list[str]]:
+    """List, by node, the pods that hold GPUs there: whatever they belong to, the node is not idle."""
+    found: dict[str, list[str]] = {}
+    for pod in api.items("/api/v1/pods", fields="status.phase!=Succeeded,status.phase!=Failed"):
+        if _gpus(pod) and (node := pod["spec"].get("nodeName")):
+            found.setdefault(node, []).append(f"{pod['metadata']['namespace']}/{pod['metadata']['name']}")
+    return found
+
+
 def choose_node(
     api: Api, fleet: Sequence[JsonObject], wanted: str, seed: str, why_not: Callable[[JsonObject], str]
 ) -> JsonObject:

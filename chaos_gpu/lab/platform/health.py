@@ -220,8 +220,10 @@ def diagnosis_pod(facts: Facts, step: Step, now_s: float) -> Json:
             "restartPolicy": "Never",
             "automountServiceAccountToken": False,
             "tolerations": [{"operator": "Exists"}],
-            "initContainers": [{"name": "discovery", "image": image, "command": ["dcgmi", "discovery", *host, "-l"]}],
-            "containers": [{"name": "diag", "image": image, "command": diag}],
+            "containers": [
+                {"name": "diag", "image": image, "command": diag},
+                {"name": "discovery", "image": image, "command": ["dcgmi", "discovery", *host, "-l"]},
+            ],
         },
     }
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from chaos_gpu.lab.platform.health import NAMESPACE, RECORDS
-from chaos_gpu.lab.platform.health_rules import POLICY, R2_RESULT
+from chaos_gpu.lab.platform.health_rules import CONFIRMED_BY, POLICY, R2_RESULT
 
 Json = dict[str, Any]
 
@@ -35,6 +35,8 @@ SOURCE = {
     "items": "$.items[*].data.*",
 }
 """How chaos_gpu finds this platform's records: the value of CHAOS_GPU_RECORDS."""
+MARK_OF_ADMISSION = {"key": R2_RESULT, "confirmed": CONFIRMED_BY}
+"""How chaos_gpu finds this platform's mark on a node: the value of CHAOS_GPU_ADMISSION."""
 _OWN_IMPORT = re.compile(r"^from chaos_gpu\.\S+ import (?:\([^)]*\)|.*)\n", re.MULTILINE)
 
 
