@@ -40,7 +40,7 @@ class Criterion(BaseModel):
     @property
     def defects(self) -> tuple[str, ...]:
         """The planted defects that it must catch."""
-        return tuple(defect for caught in self.catches.values() for defect in caught)
+        return tuple(dict.fromkeys(defect for caught in self.catches.values() for defect in caught))
 
     def as_json(self) -> dict[str, Any]:
         """Return what `chaos-gpu criteria --json` prints."""

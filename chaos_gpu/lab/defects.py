@@ -40,10 +40,13 @@ DEFECTS: tuple[Defect, ...] = (
         "overlooks every second fatal record",
         ("DEV-02", "DEV-06", "DEV-07"),
     ),
+    Defect("detector-unknown-harmless", "detector", "leaves a node alone on a code that nobody knows", ("DEV-06",)),
+    Defect("detector-blind-to-mig", "detector", "does not see records that name a MIG instance", ("DEV-06",)),
 )
 
 COMPONENTS: dict[str, str] = {
-    "detector": "the gpu-health-agent DaemonSet: reads kernel logs, cordons and returns nodes"
+    "detector": "the gpu-health-agent DaemonSet: reads kernel logs, cordons and returns nodes; and the journal's",
+    "journal": "the gpu-journal-watch DaemonSet: reads what the journal shows, and only tells",
 }
 """What `--without` can leave out."""
 

@@ -5,7 +5,7 @@ from typing import Any
 from chaos_gpu.lab.client import Api
 from chaos_gpu.lab.kubelet.devices import GPU_RESOURCE, GPUS_PER_NODE, PRODUCT
 from chaos_gpu.lab.kubelet.kubelet import LEASES, Node, lease
-from chaos_gpu.lab.platform.manifests import platform_objects
+from chaos_gpu.lab.platform.manifests import journal_objects, platform_objects
 from chaos_gpu.lab.times import rfc3339
 
 Json = dict[str, Any]
@@ -36,11 +36,13 @@ _NODE_INFO = {
 
 
 async def seed(api: Api, nodes: list[Node], without: list[str]) -> None:
-    """Create nodes and, unless left out, the detector."""
+    """Create nodes and, unless left out, the detectors."""
     for node in nodes:
         await api.create("api/v1/nodes", node_object(node))
         await api.create(LEASES, lease(node.name))
-    for obj in [] if "detector" in without else platform_objects():
+    objects = [] if "detector" in without else platform_objects()
+    objects += [] if {"detector", "journal"} & set(without) else journal_objects()
+    for obj in objects:
         await api.create(_COLLECTIONS[obj["kind"]], obj)
 
 

@@ -20,7 +20,7 @@ from chaos_gpu.lab.apiserver.server import ApiServer, write_kubeconfig
 from chaos_gpu.lab.client import Api
 from chaos_gpu.lab.controllers.manager import Manager
 from chaos_gpu.lab.kernel_log import KernelLog
-from chaos_gpu.lab.kubelet.devices import Devices, gpus_of, write_driver_files
+from chaos_gpu.lab.kubelet.devices import Devices, gpus_of, switches_of, write_driver_files, write_switch_files
 from chaos_gpu.lab.kubelet.environment import NodeEnvironment
 from chaos_gpu.lab.kubelet.kubelet import Kubelet, Node
 from chaos_gpu.lab.kubelet.streams import KubeletStreams
@@ -102,6 +102,7 @@ def _make_node(
     ends.callback(log.close)
     gpus = gpus_of(index)
     write_driver_files(directory / "driver", gpus)
+    write_switch_files(directory / "driver-nvswitch", switches_of(index))
     environment = NodeEnvironment(
         node=name,
         lab=mark,

@@ -250,7 +250,8 @@ class Site:
 def _stable(found: Json) -> Json:
     meta = {key: found["metadata"].get(key) or None for key in ("uid", "labels", "annotations", "ownerReferences")}
     conditions = [(each["type"], each["status"]) for each in (found.get("status") or {}).get("conditions") or ()]
-    conditions = [each for each in conditions if each != ("GpuXidError", "False")]  # a detector says that all is well
+    well = {("GpuXidError", "False"), ("GpuXidInJournal", "False")}  # detectors say that all is well
+    conditions = [each for each in conditions if each not in well]
     return {"meta": meta, "spec": found.get("spec"), "data": found.get("data"), "conditions": conditions}
 
 

@@ -48,14 +48,18 @@ def xid(lab: Lab, code: int, text: str = "pid=4242, name=train, a fault", node: 
 
 def agent_log(lab: Lab, node: str) -> list[dict]:
     """Return what the agent on a node has logged so far."""
-    pods = lab.get(f"api/v1/namespaces/{NAMESPACE}/pods?fieldSelector=spec.nodeName={node}")["items"]
+    pods = lab.get(
+        f"api/v1/namespaces/{NAMESPACE}/pods?labelSelector=app%3D{AGENT}&fieldSelector=spec.nodeName={node}"
+    )["items"]
     return [json.loads(line) for line in lab.logs(pods[0]["metadata"]["name"], NAMESPACE).splitlines()]
 
 
 def follow_agent(lab: Lab, node: str, event: str, **facts) -> dict:
     """Wait for a line of the agent's log."""
     end = time.monotonic() + DEADLINE_S
-    pods = lab.get(f"api/v1/namespaces/{NAMESPACE}/pods?fieldSelector=spec.nodeName={node}")["items"]
+    pods = lab.get(
+        f"api/v1/namespaces/{NAMESPACE}/pods?labelSelector=app%3D{AGENT}&fieldSelector=spec.nodeName={node}"
+    )["items"]
     path = f"{lab.url}/{lab.pod_path(pods[0]['metadata']['name'], NAMESPACE)}/log?follow=true"
     with urllib.request.urlopen(path, timeout=DEADLINE_S) as lines:
         for line in lines:
@@ -110,7 +114,9 @@ def follow_after(lab, act, event):
 
 
 def follow_agent_after(lab, line, event):
-    pods = lab.get(f"api/v1/namespaces/{NAMESPACE}/pods?fieldSelector=spec.nodeName={NODE}")["items"]
+    pods = lab.get(
+        f"api/v1/namespaces/{NAMESPACE}/pods?labelSelector=app%3D{AGENT}&fieldSelector=spec.nodeName={NODE}"
+    )["items"]
     path = f"{lab.url}/{lab.pod_path(pods[0]['metadata']['name'], NAMESPACE)}/log?follow=true"
     with urllib.request.urlopen(path, timeout=DEADLINE_S) as lines:
         for raw in lines:
@@ -186,7 +192,9 @@ def test_an_address_of_another_node_is_not_its_business(lab):
 def test_a_restarted_agent_gives_back_what_its_predecessor_took(lab):
     xid(lab, 79)
     lab.wait(NODES, NODE, is_cordoned)
-    pods = lab.get(f"api/v1/namespaces/{NAMESPACE}/pods?fieldSelector=spec.nodeName={NODE}")["items"]
+    pods = lab.get(
+        f"api/v1/namespaces/{NAMESPACE}/pods?labelSelector=app%3D{AGENT}&fieldSelector=spec.nodeName={NODE}"
+    )["items"]
     lab.request("DELETE", lab.pod_path(pods[0]["metadata"]["name"], NAMESPACE), {"gracePeriodSeconds": 0})
     lab.wait(NODES, NODE, is_back)
     agents = f"apis/apps/v1/namespaces/{NAMESPACE}/daemonsets"
@@ -197,7 +205,9 @@ def test_a_new_agent_does_not_act_on_records_from_before_its_start(lab):
     xid(lab, 79, "before")
     lab.wait(NODES, NODE, is_cordoned)
     lab.wait(NODES, NODE, is_back)
-    pods = lab.get(f"api/v1/namespaces/{NAMESPACE}/pods?fieldSelector=spec.nodeName={NODE}")["items"]
+    pods = lab.get(
+        f"api/v1/namespaces/{NAMESPACE}/pods?labelSelector=app%3D{AGENT}&fieldSelector=spec.nodeName={NODE}"
+    )["items"]
     lab.request("DELETE", lab.pod_path(pods[0]["metadata"]["name"], NAMESPACE), {"gracePeriodSeconds": 0})
     agents = f"apis/apps/v1/namespaces/{NAMESPACE}/daemonsets"
     lab.wait(agents, AGENT, lambda ds: ds["status"]["numberReady"] == 3)
@@ -294,6 +304,22 @@ def cordons_and_uncordons(lab):
     assert is_back(lab.get(f"{NODES}/{NODE}"))
 
 
+def unknown_harmless(lab):
+    xid(lab, 171)
+    assert follow_agent(lab, NODE, "event")["code"] == 171
+    assert not [line for line in agent_log(lab, NODE) if line["event"] == "cordoned"]
+    xid(lab, 79)
+    lab.wait(NODES, NODE, is_cordoned)
+
+
+def blind_to_mig(lab):
+    pci = lab.gpu(NODE)[0]
+    lab.write_kmsg(NODE, f"<4>NVRM: Xid (PCI:{pci} GPU-I:01 GPU-CI:00): 95, x\n".encode())
+    xid(lab, 79)
+    lab.wait(NODES, NODE, is_cordoned)
+    assert [line["code"] for line in agent_log(lab, NODE) if line["event"] == "cordoned"] == [79]
+
+
 def misses_every_second(lab):
     for code in (48, 74, 79):
         xid(lab, code)
@@ -304,7 +330,7 @@ def misses_every_second(lab):
     assert "Xid79" in codes
 
 
-@pytest.mark.parametrize("name", [defect.name for defect in DEFECTS])
+@pytest.mark.parametrize("name", [defect.name for defect in DEFECTS if defect.component == "detector"])
 def test_planted_defect(start_lab, name):
     check = globals()[name.removeprefix("detector-").replace("-", "_")]
     with defective(start_lab, name) as lab:
@@ -342,8 +368,17 @@ def imports(node):
     [
         ("NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.", (79, "0000:3b:00")),
         ("NVRM: Xid (PCI:0000:3B:00): 48, pid=1, name=x, DBE", (48, "0000:3b:00")),
-        ("[6085126.134786] NVRM: Xid (PCI:0002:00:00): 79, pid=1", (79, "0002:00:00")),
-        ("[    1.5] NVRM: Xid (PCI:0002:00:00): 79, pid=1", (79, "0002:00:00")),
+        ("[6085126.134786] NVRM: Xid (PCI:0002:00:00): 79, pid=1", None),
+        ("NVRM: Xid (PCI:0002:00:00): 79, of another node's GPU is not ours", (79, "0002:00:00")),
+        ("NVRM: Xid (PCI:0003:00:00): 79, of another node", None),
+        ("NVRM: GPU 0000:b3:00.0: GPU has fallen off the bus.", (79, "0000:b3:00")),
+        (
+            "NVRM: The NVIDIA GPU 0000:b3:00.0\nNVRM: (PCI ID: 10de:26b5) installed in this system has\n"
+            "NVRM: fallen off the bus and is not responding to commands.",
+            (79, "0000:b3:00"),
+        ),
+        ("nvidia-nvswitch0: SXid (PCI:0000:c3:00.0): 24007, Fatal, Link 28 x", (24007, "0000:c3:00.0")),
+        ("nvidia-nvswitch0: SXid (PCI:0000:c3:00.0): 24007, Severity 1 Engine instance 28", None),
         ("NVRM: Xid (PCI:0000:01:00 GPU-I:05): 94, Contained", (94, "0000:01:00")),
         ("NVRM: Xid (PCI:0000:01:00 GPU-I:05 GPU-CI:00): 13, x", (13, "0000:01:00")),
         ("NVRM: Xid (0000:01:00): 31, Ch 1", (31, "0000:01:00")),
@@ -359,8 +394,48 @@ def imports(node):
     ],
 )
 def test_record_forms(detector, text, expected):
-    match = detector.XID.match(text)
-    assert (match and (int(match["code"]), detector.normal_pci(match["pci"]))) == expected
+    gpus = dict.fromkeys(["0000:3b:00", "0002:00:00", "0000:01:00", "0000:b3:00", "0008:06:00"], "GPU-x")
+    found = detector.read_kernel(detector.Record(1, 1, text), gpus)
+    assert (found and (found.code, found.pci)) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "from_kernel", "expected"),
+    [
+        ("NVRM: Xid (PCI:0000:3b:00): 79, x", True, 79),
+        ("NVRM: Xid (PCI:0000:3b:00): 79, x", False, None),
+        ("[12.5] NVRM: Xid (PCI:0000:3b:00): 79, x", False, 79),
+        ("[12.5] NVRM: Xid (PCI:0000:3b:00 GPU-I:05): 94, x", False, None),
+        ("[12.5] NVRM: Xid (0000:3b:00): 31, x", False, None),
+        ("[12.5] NVRM: GPU 0000:3b:00.0: GPU has fallen off the bus.", False, None),
+        ("[1.5] NVRM: The NVIDIA GPU 0000:3b:00.0\nNVRM: (PCI ID\nNVRM: fallen off the bus and", False, 79),
+        ("nvidia-nvswitch0: SXid (PCI:0000:c3:00.0): 24007, Fatal, Link 28 x", False, None),
+        ("[0.0] nvidia-nvswitch0: SXid (PCI:0000:c3:00.0): 24007, Fatal, Link 28 x", False, 24007),
+        ("nvidia-nvswitch0: SXid (PCI:0000:c3:00.0): 24007, Non-fatal, Link 28 x", True, 24007),
+    ],
+)
+def test_what_the_journal_shows(detector, text, from_kernel, expected):
+    found = detector.read_journal(detector.Record(1, 1, text, from_kernel), {"0000:3b:00": "GPU-x"})
+    assert (found and found.code) == expected
+
+
+@pytest.mark.parametrize(("code", "fatal"), [(13, False), (48, True), (171, True), (999, True)])
+def test_a_code_that_nobody_knows_is_fatal(detector, tmp_path, code, fatal):
+    def policy(*defects):
+        (tmp_path / "platform.json").write_text(json.dumps({"policy": POLICY, "defects": defects}))
+        return detector.Policy(str(tmp_path / "platform.json"))
+
+    xid = detector.Xid(detector.Record(1, 1, ""), code, "", "")
+    assert policy().is_fatal(xid) is fatal
+    assert policy("detector-unknown-harmless").is_fatal(xid) is (code == 48)
+
+
+def test_an_nvswitch_error_says_itself_whether_it_is_fatal(detector):
+    head = "nvidia-nvswitch0: SXid (PCI:0000:c3:00.0): "
+    for text, fatal in (("24007, Fatal, Link 28 x", True), ("28006, Non-fatal, Link 46 x", False)):
+        found = detector.read_kernel(detector.Record(1, 1, head + text), {})
+        assert detector.Policy("").is_fatal(found) is fatal
+        assert found.told == f"SXid {text[:5]} on 0000:c3:00.0: {head}{text}"
 
 
 def test_xid_154_is_about_its_new_action(detector, tmp_path):
@@ -379,9 +454,11 @@ def test_xid_154_is_about_its_new_action(detector, tmp_path):
 @pytest.mark.parametrize(
     ("line", "record"),
     [
-        (b"4,360,30750792,c;NVRM: x", (360, 30750792, "NVRM: x")),
-        (b"12,5,7,-;a\\x0ab\\x5c", (5, 7, "a\nb\\")),
-        (b"6,339,5140900,-,caller=T1;NVRM: y", (339, 5140900, "NVRM: y")),
+        (b"4,360,30750792,c;NVRM: x", (360, 30750792, "NVRM: x", True)),
+        (b"12,5,7,-;a\\x0ab\\x5c", (5, 7, "a\nb\\", False)),
+        (b"8,5,7,-;a", (5, 7, "a", False)),
+        (b"7,5,7,-;a", (5, 7, "a", True)),
+        (b"6,339,5140900,-,caller=T1;NVRM: y", (339, 5140900, "NVRM: y", True)),
         (b" SUBSYSTEM=pci", None),
         (b"no record", None),
         (b"", None),

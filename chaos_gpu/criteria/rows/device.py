@@ -6,6 +6,8 @@ _DEVICE = "2 device health"
 _HEALTH_POLICY = "GPU platform verification, layer 2, node health policy"
 _FATAL = "device/xid-fatal-cordons-node"
 _APPLICATION = "device/xid-application-error-keeps-node"
+_CODES = "device/xid-policy-code-by-code"
+_COVERAGE = "device/detection-coverage"
 _CORDON = Threshold(name="cordon", default=60, unit="s", env="CHAOS_GPU_CORDON_S")
 
 _CRITERIA = (
@@ -28,12 +30,21 @@ _CRITERIA = (
     Criterion(
         id="DEV-06",
         layer=_DEVICE,
-        statement="What the platform does to the node equals its policy for the Xid's code: 48, 74 and 79 cordon it, "
-        "13 leaves it alone.",
+        statement="What the platform does to the node equals its policy for the Xid's code, however it is written: 48, "
+        "74 and 79 cordon it, 13 leaves it alone, and a code that nobody knows is not taken for harmless.",
         source=_HEALTH_POLICY,
         thresholds=(_CORDON,),
-        probes=("chaos_gpu.probes.device.time_to_cordon", "chaos_gpu.probes.device.node_kept"),
-        catches={_FATAL: ("detector-ignores-74",), _APPLICATION: ("detector-cordons-13",)},
+        probes=(
+            "chaos_gpu.probes.device.time_to_cordon",
+            "chaos_gpu.probes.device.node_kept",
+            "chaos_gpu.probes.device.policy_followed",
+        ),
+        catches={
+            _FATAL: ("detector-ignores-74",),
+            _APPLICATION: ("detector-cordons-13",),
+            _CODES: ("detector-cordons-13", "detector-ignores-74", "detector-unknown-harmless"),
+            _COVERAGE: ("detector-blind-to-mig",),
+        },
     ),
     Criterion(
         id="DEV-07",
@@ -49,5 +60,5 @@ _CRITERIA = (
 DEVICE = Layer(
     criteria=_CRITERIA,
     blocks_recovery={_FATAL: ("detector-never-returns",)},
-    needs={_FATAL: ("detector",), _APPLICATION: ("detector",)},
+    needs={_FATAL: ("detector",), _APPLICATION: ("detector",), _CODES: ("detector",), _COVERAGE: ("detector",)},
 )

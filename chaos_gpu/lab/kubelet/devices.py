@@ -12,6 +12,7 @@ GPU_RESOURCE = "nvidia.com/gpu"
 GPUS_PER_NODE = 8
 PRODUCT = "NVIDIA-H100-80GB-HBM3"
 _BUSES = (0x18, 0x2A, 0x3A, 0x5D, 0x9A, 0xAB, 0xBA, 0xDB)  # of an HGX board; each node is shifted, so no two agree
+_SWITCH_BUSES = (0xC0, 0xC4, 0xC8, 0xCC)
 _NAMESPACE = uuid.UUID("6f6c1f6e-3d0a-5a86-9a53-0d5a6f0b7c11")
 
 
@@ -31,6 +32,19 @@ def gpus_of(node_index: int) -> list[Gpu]:
         Gpu(index, pci, f"GPU-{uuid.uuid5(_NAMESPACE, f'gpu-node-{node_index}/{pci}')}")
         for index, pci in enumerate(addresses)
     ]
+
+
+def switches_of(node_index: int) -> list[str]:
+    """Return the addresses, with function, of a node's NVSwitches."""
+    return [f"0000:{bus + node_index:02x}:00.0" for bus in _SWITCH_BUSES]
+
+
+def write_switch_files(directory: Path, switches: Sequence[str]) -> None:
+    """Write `devices/<pci>/information` for each NVSwitch, as in /proc/driver/nvidia-nvswitch (procfs_nvswitch.c)."""
+    for pci in switches:
+        path = directory / "devices" / pci / "information"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"BIOS Version: 96.10.55.00.01\nBus Location: {pci}\n", encoding="ascii")
 
 
 def write_driver_files(directory: Path, gpus: Sequence[Gpu]) -> None:

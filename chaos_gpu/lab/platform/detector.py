@@ -1,43 +1,59 @@
-"""gpu-health-agent: watches one node's kernel log for Xid records and takes the node out of service while they matter.
+"""The platform's detectors. gpu-health-agent takes a node out of service while a fault in its kernel log matters.
 
 One process per node, run by a DaemonSet. A fatal Xid sets the node condition `GpuXidError`, cordons the node and says
 in the annotation `gpu-health.lab/cordoned-by` why; one second after the later of last record and cordon it takes all of
 that back, but never a cordon that is not its own, nor one that the platform's policy says another returns
 (`returned_by`). An application Xid becomes an Event. It acts only on GPUs of its own node, so it also works where
 several nodes share one kernel log. It trusts records from its own start on, as a reader that seeks to the end of the
-log would.
+log would, unless the platform file says `replays_log`. Records of one fault that come together are one Event.
+
+gpu-journal-watch is the same program with AGENT_ROLE=journal: it reads what the journal shows, sets the condition
+`GpuXidInJournal` and takes it back, and never cordons.
 
 Environment: NODE_NAME; KMSG_FILE_PATH (/dev/kmsg), NVIDIA_PROC_PATH (/proc/driver/nvidia), LAB_PLATFORM_FILE (policy
 and planted defects, read again when it changes), KUBERNETES_API_URL or KUBERNETES_SERVICE_HOST/PORT,
 SERVICEACCOUNT_DIR. On stdout: one JSON object per line and event, with UTC and CLOCK_MONOTONIC in µs. Stdlib only;
-`agent_source` in `manifests` makes one file of this and `records`.
+`agent_source` in `manifests` makes one file of this, `records` and `rules`.
 """
 
 import json
 import os
-import re
 import sys
 import time
 import urllib.parse
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 if os.environ.get("KUBERNETES_API_URL", "").startswith("http:"):
     sys.modules["ssl"] = None  # type: ignore[assignment] # a quarter of the start-up time, and not needed then
 import http.client
 
-from chaos_gpu.lab.platform.records import XID, KernelLog, Record, Xid, gpus_of_node, normal_pci, own_start_us
+from chaos_gpu.lab.platform.records import KernelLog, Record, Xid, gpus_of_node, own_start_us, read_journal, read_kernel
+from chaos_gpu.lab.platform.rules import Policy
 
-NAME = "gpu-health-agent"
-CONDITION = "GpuXidError"
-ANNOTATION = "gpu-health.lab/cordoned-by"
 POLL_S = 0.004
 RETRY_S = (0.05, 0.1, 0.2, 0.5, 1.0)
-
-RECOVERED = re.compile(r"GPU recovery action changed from .* to 0x0 \(None\)")
+BURST_US = 50_000
 
 Json = dict[str, Any]
+
+
+class Role(NamedTuple):
+    """Which of the detectors this process is."""
+
+    name: str
+    component: str
+    condition: str
+    annotation: str
+    """In which it says why it cordoned; "" for one that does not cordon."""
+    read: Callable[[Record, dict[str, str]], Xid | None]
+
+
+ROLES = {
+    "kernel": Role("gpu-health-agent", "detector", "GpuXidError", "gpu-health.lab/cordoned-by", read_kernel),
+    "journal": Role("gpu-journal-watch", "journal", "GpuXidInJournal", "", read_journal),
+}
 
 
 def say(event: str, **facts: Any) -> None:
@@ -52,12 +68,6 @@ def say(event: str, **facts: Any) -> None:
 def rfc3339() -> str:
     """Return the time now as the API writes it."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-
-
-def own_note(node: Json) -> str:
-    """Return this detector's annotation on a node, or ""."""
-    note = str((node["metadata"].get("annotations") or {}).get(ANNOTATION, ""))
-    return note if f'"detector": "{NAME}"' in note else ""
 
 
 class Refused(Exception):
@@ -117,46 +127,6 @@ class Api:
         return self.request("PATCH", f"/api/v1/nodes/{name}", patch, f"application/{kind}-patch+json")
 
 
-class Policy:
-    """What to do about a code, and which defects are planted; follows the platform file."""
-
-    def __init__(self, path: str) -> None:
-        self._path = Path(path) if path else None
-        self._changed = 0
-        self._facts: Json = {}
-        self.refresh()
-
-    def refresh(self) -> None:
-        """Read the file again if it has changed; a file that is being written is read next time."""
-        try:
-            changed = self._path.stat().st_mtime_ns if self._path else 0
-            if self._path and changed != self._changed:
-                self._facts = json.loads(self._path.read_text())
-                self._changed = changed
-        except (OSError, ValueError):
-            return
-
-    def has(self, defect: str) -> bool:
-        """Whether a defect is planted in this agent."""
-        return f"detector-{defect}" in self._facts.get("defects", ())
-
-    def seconds(self, name: str, default: float) -> float:
-        """Return a time of the policy."""
-        return float(self._facts.get(name, default))
-
-    def returns_nodes(self) -> bool:
-        """Whether this detector returns what it cordoned; else somebody does who diagnoses the node first."""
-        return bool(self._facts.get("returned_by", NAME) == NAME)
-
-    def is_fatal(self, xid: Xid) -> bool:
-        """Whether the node must go; unknown codes count as fatal."""
-        if xid.code == 13 and self.has("cordons-13"):
-            return True
-        if xid.code == 154 and RECOVERED.search(xid.record.text):
-            return False
-        return xid.code not in self._facts.get("policy", {}).get("application", (13, 31, 43))
-
-
 class Incident:
     """One node out of service: what was done about it, and when it may come back."""
 
@@ -173,18 +143,24 @@ class Incident:
 class Agent:
     """Reads records, and takes every incident step by step; a step that fails is tried again."""
 
-    def __init__(self, node: str, api: Api, policy: Policy, gpus: dict[str, str]) -> None:
-        self._node, self._api, self._policy, self._gpus = node, api, policy, gpus
+    def __init__(self, role: Role, node: str, api: Api, policy: Policy, gpus: dict[str, str]) -> None:
+        self._role, self._node, self._api, self._policy, self._gpus = role, node, api, policy, gpus
         self._incident: Incident | None = None
         self._events: list[tuple[float, Xid]] = []
         self._fatal_seen = 0
+        self._told_us: dict[tuple[int, str], int] = {}
+
+    def _own_note(self, node: Json) -> str:
+        """Return this detector's annotation on a node, or ""."""
+        note = str((node["metadata"].get("annotations") or {}).get(self._role.annotation, ""))
+        return note if f'"detector": "{self._role.name}"' in note else ""
 
     def resume(self) -> None:
         """Take over what an earlier agent on this node has left."""
         node = self._api.node(self._node)
-        note = own_note(node)
+        note = self._own_note(node)
         conditions = node.get("status", {}).get("conditions", [])
-        if note or any(c["type"] == CONDITION and c["status"] == "True" for c in conditions):
+        if note or any(c["type"] == self._role.condition and c["status"] == "True" for c in conditions):
             xid = Xid(Record(0, 0, "taken over"), 0, "", "")
             self._incident = Incident(xid, time.monotonic() + self._quiet_s(), self._node)
             self._incident.step, self._incident.note = "healthy", note
@@ -192,24 +168,27 @@ class Agent:
 
     def see(self, record: Record) -> None:
         """Take note of a record."""
-        match = XID.match(record.text)
-        if match is None:
+        xid = self._role.read(record, self._gpus)
+        if xid is None:
             return
-        pci = normal_pci(match["pci"])
-        if pci not in self._gpus:
-            return
-        xid = Xid(record, int(match["code"]), pci, self._gpus[pci])
-        say("record", seq=record.seq, usec=record.usec, code=xid.code, pci=pci, text=record.text)
+        say("record", seq=record.seq, usec=record.usec, code=xid.code, pci=xid.pci, text=record.text)
         self._policy.refresh()
-        if xid.code == 74 and self._policy.has("ignores-74"):
+        if self._policy.overlooks(xid):
             return
         if not self._policy.is_fatal(xid):
-            self._events.append((time.monotonic(), xid))
+            self._take_down(xid)
             return
         self._fatal_seen += 1
         if self._policy.has("misses-every-second") and self._fatal_seen % 2 == 0:
             return
         self._open(xid)
+
+    def _take_down(self, xid: Xid) -> None:
+        """Report it as an Event, unless it is a further record of a burst."""
+        before_us = self._told_us.get((xid.code, xid.pci))
+        self._told_us[xid.code, xid.pci] = xid.record.usec
+        if before_us is None or xid.record.usec - before_us > BURST_US:
+            self._events.append((time.monotonic(), xid))
 
     def _open(self, xid: Xid) -> None:
         incident = self._incident
@@ -249,13 +228,13 @@ class Agent:
     # the steps of an incident
 
     def _set_condition(self, incident: Incident) -> None:
-        self._write_condition("True", f"Xid{incident.xid.code}", incident.xid.told)
+        self._write_condition("True", f"{incident.xid.kind}{incident.xid.code}", incident.xid.told)
         incident.step = "cordon"
-        if self._policy.has("never-cordons"):
+        if self._policy.has("never-cordons") or not self._role.annotation:
             self._hold(incident)
 
     def _write_condition(self, status: str, reason: str, message: str) -> None:
-        condition = {"type": CONDITION, "status": status, "reason": reason, "message": message}
+        condition = {"type": self._role.condition, "status": status, "reason": reason, "message": message}
         condition["lastHeartbeatTime"] = condition["lastTransitionTime"] = rfc3339()
         sent = time.monotonic_ns() // 1000
         self._api.node(f"{self._node}/status", {"status": {"conditions": [condition]}}, "strategic-merge")
@@ -264,7 +243,7 @@ class Agent:
     def _cordon(self, incident: Incident) -> None:
         target = self._other_node() if self._policy.has("cordons-wrong-node") else self._node
         node = self._api.node(target)
-        if node.get("spec", {}).get("unschedulable") and not own_note(node):
+        if node.get("spec", {}).get("unschedulable") and not self._own_note(node):
             say("already-cordoned", node=target)  # by someone else: theirs to undo
         else:
             self._patch_cordon(incident, target, node["metadata"]["resourceVersion"])
@@ -273,8 +252,8 @@ class Agent:
     def _patch_cordon(self, incident: Incident, target: str, version: str) -> None:
         xid = incident.xid
         facts = {"code": xid.code, "pci": xid.pci, "gpu": xid.uuid, "record": xid.record.text}
-        text = json.dumps({"detector": NAME, **facts, "at": rfc3339()})
-        metadata = {"resourceVersion": version, "annotations": {ANNOTATION: text}}
+        text = json.dumps({"detector": self._role.name, **facts, "at": rfc3339()})
+        metadata = {"resourceVersion": version, "annotations": {self._role.annotation: text}}
         patch = {"metadata": metadata, "spec": {"unschedulable": True}}
         sent = time.monotonic_ns() // 1000
         self._api.node(target, patch, "merge")
@@ -313,7 +292,7 @@ class Agent:
         self._incident = None
 
     def _take_back(self, incident: Incident) -> None:
-        where = "/metadata/annotations/" + ANNOTATION.replace("/", "~1")
+        where = "/metadata/annotations/" + self._role.annotation.replace("/", "~1")
         node = self._api.node(incident.cordoned_node)
         patch = [{"op": "test", "path": where, "value": incident.note}, {"op": "remove", "path": where}]
         if node.get("spec", {}).get("unschedulable"):
@@ -338,12 +317,13 @@ class Agent:
             "apiVersion": "v1",
             "kind": "Event",
             "type": "Warning",
-            "reason": f"Xid{xid.code}",
+            "reason": f"{xid.kind}{xid.code}",
             "message": xid.told,
         }
         event["metadata"] = {"generateName": f"{self._node}.xid-", "namespace": "default"}
         event["involvedObject"] = {"apiVersion": "v1", "kind": "Node", "name": self._node, "uid": self._node}
-        event |= {"count": 1, "source": {"component": NAME, "host": self._node}, "reportingComponent": NAME}
+        event |= {"count": 1, "source": {"component": self._role.name, "host": self._node}}
+        event["reportingComponent"] = self._role.name
         event["firstTimestamp"] = event["lastTimestamp"] = rfc3339()
         self._api.request("POST", "/api/v1/namespaces/default/events", event)
         say("event", code=xid.code, seq=xid.record.seq)
@@ -362,8 +342,10 @@ def main() -> None:
     """Watch until killed."""
     node = os.environ["NODE_NAME"]
     gpus = gpus_of_node(Path(os.environ.get("NVIDIA_PROC_PATH", "/proc/driver/nvidia")))
-    log = KernelLog(os.environ.get("KMSG_FILE_PATH", "/dev/kmsg"), own_start_us())
-    agent = Agent(node, Api(), Policy(os.environ.get("LAB_PLATFORM_FILE", "")), gpus)
+    role = ROLES[os.environ.get("AGENT_ROLE", "kernel")]
+    policy = Policy(os.environ.get("LAB_PLATFORM_FILE", ""), role.component)
+    log = KernelLog(os.environ.get("KMSG_FILE_PATH", "/dev/kmsg"), 0 if policy.replays() else own_start_us())
+    agent = Agent(role, node, Api(), policy, gpus)
     say("started", node=node, gpus=gpus)
     resumed = False
     while True:

@@ -1,4 +1,4 @@
-"""What the platform team applies to the cluster: the gpu-health-agent with the least rights that it needs.
+"""What the platform team applies to the cluster: its detectors, each with the least rights that it needs.
 
 The same objects serve the lab and a real cluster: there the container's image must be a real one, the kernel log and
 the driver's files come by hostPath, and the policy comes from `platform` instead of the lab's file.
@@ -7,9 +7,21 @@ the driver's files come by hostPath, and the policy comes from `platform` instea
 import json
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 Json = dict[str, Any]
+
+
+class Agent(NamedTuple):
+    """One of the detectors."""
+
+    name: str
+    namespace: str
+    role: str
+    profile: Json
+    """What it declares of itself to chaos_gpu."""
+    rules: list[Json]
+
 
 NAMESPACE = "gpu-health"
 AGENT = "gpu-health-agent"
@@ -21,67 +33,94 @@ PROFILE = {
     "attribution": ["gpu-health.lab/cordoned-by"],
     "actions": ["cordon"],
 }
+JOURNAL_PROFILE = {"transport": "bracket", "conditions": ["GpuXidInJournal"]}
 _OWN_IMPORT = re.compile(r"^from chaos_gpu\.\S+ import .*\n", re.MULTILINE)
-RULES = [
-    {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "patch"]},
+_TELLS = [
     {"apiGroups": [""], "resources": ["nodes/status"], "verbs": ["patch"]},
     {"apiGroups": [""], "resources": ["events"], "verbs": ["create"]},
 ]
+RULES = [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "patch"]}, *_TELLS]
+_HEALTH = Agent(AGENT, NAMESPACE, "kernel", PROFILE, RULES)
+JOURNAL_WATCH = Agent(
+    "gpu-journal-watch",
+    "gpu-journal",
+    "journal",
+    JOURNAL_PROFILE,
+    [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]}, *_TELLS],
+)
 
 
 def agent_source() -> str:
     """Return the agent as one file that imports nothing of ours."""
     here = Path(__file__)
-    detector = here.with_name("detector.py").read_text(encoding="utf-8")
-    return here.with_name("records.py").read_text(encoding="utf-8") + _OWN_IMPORT.sub("", detector)
+    first, *others = (
+        here.with_name(f"{name}.py").read_text(encoding="utf-8") for name in ("records", "rules", "detector")
+    )
+    return first + "".join(_OWN_IMPORT.sub("", other) for other in others)
 
 
 def platform_objects(platform: Json | None = None, image: str = IMAGE) -> list[Json]:
-    """Return the platform's objects in the order to apply them.
+    """Return the objects of the gpu-health-agent in the order to apply them.
 
     Args:
         platform: content of the platform file, for clusters where the kubelet does not bring it; it is then mounted.
         image: an image with python3.
     """
+    return _objects(_HEALTH, platform, image)
+
+
+def journal_objects() -> list[Json]:
+    """Return the objects of the gpu-journal-watch in the order to apply them."""
+    return _objects(JOURNAL_WATCH, None, IMAGE)
+
+
+def _objects(agent: Agent, platform: Json | None, image: str) -> list[Json]:
     data = {"detector.py": agent_source()} | ({"platform.json": json.dumps(platform)} if platform else {})
-    names = {"name": AGENT, "namespace": NAMESPACE}
+    names = {"name": agent.name, "namespace": agent.namespace}
     rbac = "rbac.authorization.k8s.io"
     return [
-        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}},
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": agent.namespace}},
         {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": names},
-        {"apiVersion": f"{rbac}/v1", "kind": "ClusterRole", "metadata": {"name": AGENT}, "rules": RULES},
+        {"apiVersion": f"{rbac}/v1", "kind": "ClusterRole", "metadata": {"name": agent.name}, "rules": agent.rules},
         {
             "apiVersion": f"{rbac}/v1",
             "kind": "ClusterRoleBinding",
-            "metadata": {"name": AGENT},
-            "roleRef": {"apiGroup": rbac, "kind": "ClusterRole", "name": AGENT},
+            "metadata": {"name": agent.name},
+            "roleRef": {"apiGroup": rbac, "kind": "ClusterRole", "name": agent.name},
             "subjects": [{"kind": "ServiceAccount", **names}],
         },
         {"apiVersion": "v1", "kind": "ConfigMap", "metadata": names, "data": data},
-        _daemon_set(names, image, mounted_policy=platform is not None),
+        _daemon_set(agent, image, mounted_policy=platform is not None),
     ]
 
 
-def _daemon_set(names: Json, image: str, *, mounted_policy: bool) -> Json:
-    labels = {"app": AGENT}
+def _daemon_set(agent: Agent, image: str, *, mounted_policy: bool) -> Json:
+    labels = {"app": agent.name}
     return {
         "apiVersion": "apps/v1",
         "kind": "DaemonSet",
         "metadata": {
-            **names,
-            "labels": {**labels, "chaos-gpu/detector": AGENT},
-            "annotations": {"chaos-gpu/detector-profile": json.dumps(PROFILE)},
+            "name": agent.name,
+            "namespace": agent.namespace,
+            "labels": {**labels, "chaos-gpu/detector": agent.name},
+            "annotations": {"chaos-gpu/detector-profile": json.dumps(agent.profile)},
         },
         "spec": {
             "selector": {"matchLabels": labels},
-            "template": {"metadata": {"labels": labels}, "spec": _pod_spec(image, mounted_policy=mounted_policy)},
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": _pod_spec(agent, image, mounted_policy=mounted_policy),
+            },
         },
     }
 
 
-def _pod_spec(image: str, *, mounted_policy: bool) -> Json:
-    env: list[Json] = [{"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}]
-    volumes: list[Json] = [{"name": "code", "configMap": {"name": AGENT}}]
+def _pod_spec(agent: Agent, image: str, *, mounted_policy: bool) -> Json:
+    env: list[Json] = [
+        {"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
+        {"name": "AGENT_ROLE", "value": agent.role},
+    ]
+    volumes: list[Json] = [{"name": "code", "configMap": {"name": agent.name}}]
     mounts: list[Json] = [{"name": "code", "mountPath": CODE_PATH, "readOnly": True}]
     container: Json = {"name": "agent", "image": image, "command": ["python3", "-ISB", f"{CODE_PATH}/detector.py"]}
     if mounted_policy:
@@ -99,7 +138,7 @@ def _pod_spec(image: str, *, mounted_policy: bool) -> Json:
         ]
         container["securityContext"] = {"privileged": True}
     return {
-        "serviceAccountName": AGENT,
+        "serviceAccountName": agent.name,
         "nodeSelector": {"nvidia.com/gpu.present": "true"},
         "tolerations": [{"operator": "Exists"}],
         "terminationGracePeriodSeconds": 1,

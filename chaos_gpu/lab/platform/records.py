@@ -1,6 +1,10 @@
-"""What the gpu-health-agent reads on its node: kernel records, Xids in them, and which GPUs the node has. Stdlib only.
+"""What the platform's detectors read on their node: kernel records, faults in them, which GPUs it has. Stdlib only.
 
-One half of the agent's single file; see `agent_source` in `manifests`.
+There are two readers. One follows /dev/kmsg and takes every form of a driver's record that it knows, but for those with
+something in front. The other sees what journald makes of the same records: of what was not written by the kernel
+itself the first word is gone if it looks like a program's name; and it knows fewer forms.
+
+A part of the agents' single file; see `agent_source` in `manifests`.
 """
 
 import os
@@ -20,26 +24,72 @@ XID = re.compile(
 )
 
 
+FALLEN = re.compile(
+    r"^NVRM: (?:The NVIDIA )?GPU (?P<pci>[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2})(?:\.[0-9a-fA-F])?"
+    r"(?:: GPU has fallen off the bus|\nNVRM: \(PCI ID: .*\nNVRM: fallen off the bus)"
+)
+SXID = re.compile(
+    r"^(?:\[ *\d+\.\d+\] )?nvidia-nvswitch\d+: SXid \(PCI:(?P<pci>[0-9a-fA-F:]+\.[0-9])\): (?P<code>\d+), "
+    r"(?P<severity>Fatal|Non-fatal), "
+)
+JOURNAL_XID = re.compile(
+    r"NVRM: Xid \(PCI:(?P<pci>[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2})(?:\.\d)?\): (?P<code>\d+),"
+)
+JOURNAL_FALLEN = re.compile(r"NVRM: The NVIDIA GPU (?P<pci>[0-9a-fA-F:]+)\.\d\n.*\nNVRM: fallen off the bus")
+IDENTIFIER = re.compile(r"^[^\s:\[\]]+(?:\[\d+\])?: ")
+FALLEN_CODE = 79
+
+
 class Record(NamedTuple):
     """One record of the kernel log."""
 
     seq: int
     usec: int
     text: str
+    from_kernel: bool = True
 
 
 class Xid(NamedTuple):
-    """An Xid on a GPU of this node."""
+    """A fault of a GPU of this node, or of an NVSwitch."""
 
     record: Record
     code: int
     pci: str
     uuid: str
+    """"" for an NVSwitch."""
+    kind: str = "Xid"
+    fatal: bool = False
+    """Whether an NVSwitch's error says so."""
 
     @property
     def told(self) -> str:
         """What condition and Event say."""
-        return f"Xid {self.code} on {self.pci} {self.uuid}: {self.record.text}"
+        return f"{self.kind} {self.code} on {f'{self.pci} {self.uuid}'.strip()}: {self.record.text}"
+
+
+def read_kernel(record: Record, gpus: dict[str, str]) -> Xid | None:
+    """Find a fault in a record as /dev/kmsg has it; None for other records and for GPUs of other nodes."""
+    if record.text.startswith("["):  # of user space: the kernel's own have nothing in front
+        return None
+    if (switch := SXID.match(record.text)) is not None:
+        return Xid(record, int(switch["code"]), switch["pci"], "", "SXid", switch["severity"] == "Fatal")
+    match = XID.match(record.text) or FALLEN.match(record.text)
+    return _of_gpu(record, match, gpus) if match else None
+
+
+def read_journal(record: Record, gpus: dict[str, str]) -> Xid | None:
+    """Find a fault in a record as the journal shows it."""
+    text = record.text if record.from_kernel else IDENTIFIER.sub("", record.text, count=1)
+    if (switch := SXID.match(text)) is not None:
+        return Xid(record, int(switch["code"]), switch["pci"], "", "SXid", switch["severity"] == "Fatal")
+    match = JOURNAL_XID.search(text) or JOURNAL_FALLEN.search(text)
+    return _of_gpu(record, match, gpus) if match else None
+
+
+def _of_gpu(record: Record, match: re.Match[str], gpus: dict[str, str]) -> Xid | None:
+    pci = normal_pci(match["pci"])
+    code = int(match.groupdict().get("code") or FALLEN_CODE)
+    return Xid(record, code, pci, gpus[pci]) if pci in gpus else None
 
 
 def parse_record(line: bytes) -> Record | None:
@@ -48,7 +98,7 @@ def parse_record(line: bytes) -> Record | None:
     if match is None:
         return None
     text = ESCAPED.sub(lambda m: bytes([int(m[1], 16)]), match[5])
-    return Record(int(match[2]), int(match[3]), text.decode(errors="replace"))
+    return Record(int(match[2]), int(match[3]), text.decode(errors="replace"), from_kernel=int(match[1]) < 8)
 
 
 def normal_pci(address: str) -> str:
