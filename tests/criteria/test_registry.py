@@ -10,7 +10,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chaos_gpu.criteria.registry import JUDGES, RECOVERY, Cell, criteria, criterion, markdown, matrix, owed
+from chaos_gpu.criteria.registry import JUDGES, LAYERS, RECOVERY, Cell, criteria, criterion, markdown, matrix, owed
 from chaos_gpu.errors import UsageError
 
 ROOT = Path(__file__).parents[2]
@@ -50,6 +50,9 @@ def test_every_experiment_judges_exactly_what_the_registry_says(name: str) -> No
 def test_what_the_shipped_experiments_owe() -> None:
     assert owed(load("device/xid-fatal-cordons-node")) == {"DEV-02": 6, "DEV-06": 3, "DEV-07": 3}
     assert owed(load("device/xid-application-error-keeps-node")) == {"DEV-06": 1}
+    assert owed(load("device/admission-needs-diagnostics")) == {"DEV-01": 3}
+    assert owed(load("device/xid-during-job-runs-diagnostics")) == {"DEV-02": 2, "DEV-03": 1, "DEV-05": 1}
+    assert owed(load("device/idle-nodes-are-diagnosed-weekly")) == {"DEV-04": 1}
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
@@ -102,13 +105,15 @@ def test_lookup() -> None:
         criterion("DEV-99")
 
 
-def test_the_matrix_has_a_healthy_cell_a_cell_for_every_defect_and_one_without_the_detector() -> None:
+def test_the_matrix_has_a_healthy_cell_a_cell_for_every_defect_and_one_without_what_it_needs() -> None:
     cells = matrix()
+    needs = {name: components for layer in LAYERS for name, components in layer.needs.items()}
     assert len(set(cells)) == len(cells)
     for each in criteria():
         for name in each.experiments:
             assert Cell(each.id, name, None, "pass") in cells
-            assert Cell(each.id, name, "without:detector", "inconclusive") in cells
+            assert needs[name]
+            assert all(Cell(each.id, name, f"without:{need}", "inconclusive") in cells for need in needs[name])
             assert each.catches[name]
             assert all(Cell(each.id, name, defect, "fail") in cells for defect in each.catches[name])
     assert Cell(RECOVERY, "device/xid-fatal-cordons-node", "detector-never-returns", "not recovered") in cells

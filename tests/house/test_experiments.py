@@ -101,7 +101,7 @@ def test_every_fault_has_one_name_and_is_taken_back(experiment: dict[str, Any]) 
         for step in method
         if step["type"] == "action" and step["provider"]["module"] != "chaos_gpu.actions.run"
     ]
-    assert injected
+    assert injected or all(step["type"] == "probe" for step in method)  # one that only looks has nothing to take back
     assert len(set(injected)) == len(injected)
     assert [call["fault"] for call in calls(method, "revert")] == injected
     assert [call["fault"] for call in calls(method, "recovered")] == injected
