@@ -2,7 +2,7 @@
 
 from typing import Any, Dict
 
-from chaos_gpu.errors import UsageError
+from chaos_gpu.errors import NotLanded, UsageError
 from chaos_gpu.faults import engine
 from chaos_gpu.faults.run import armed_run
 
@@ -55,4 +55,6 @@ def _inject(configuration: Dict[str, Any], fault: str) -> Any:
     plan = run.plans.get(fault)
     if plan is None:
         raise UsageError(f"fault {fault!r} is not in the guard's plan", remedy="name it in the method itself")
+    if plan.pod is None and not plan.changes:
+        raise NotLanded(f"{fault}: {'; '.join(plan.obstacles.values())}")
     return engine.inject(run, plan).landed

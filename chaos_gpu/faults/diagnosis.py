@@ -31,7 +31,7 @@ def see_running(run: Run, fault: str) -> bool:
 def job_of(run: Run, fault: str, ended_by_us: bool) -> Job:
     """Say what is known of a job of ours."""
     running_s = run.injection(fault).running_s
-    return Job(f"job {fault}", running_s or 0.0, ended_by_us=ended_by_us and running_s is not None)
+    return Job(fault, running_s or 0.0, ended_by_us=ended_by_us and running_s is not None)
 
 
 def done_on(run: Run, landed: Landed, records: list[Record] | None = None) -> tuple[Diagnosis, ...]:

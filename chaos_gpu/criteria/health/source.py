@@ -2,6 +2,7 @@
 
 import json
 from typing import Any, Self
+from urllib.parse import urlsplit
 
 import jsonpath
 from jsonpath.exceptions import JSONPathError
@@ -52,7 +53,7 @@ class Source(BaseModel):
             raise ValueError("exactly one of kubernetes and http must be given")
         if self.kubernetes and not self.kubernetes.startswith(("/api/", "/apis/")):
             raise ValueError("kubernetes must be a path: /api/… or /apis/…")
-        if self.http and not self.http.startswith(("http://", "https://")):
+        if self.http and not _is_address(self.http):
             raise ValueError("http must be an address: http://… or https://…")
         if unknown := set(self.fields) - {*FIELDS, *OPTIONAL_FIELDS}:
             raise ValueError(f"fields: {', '.join(sorted(unknown))} are no fields of a record")
@@ -65,8 +66,9 @@ class Source(BaseModel):
 
     @property
     def name(self) -> str:
-        """Say for people where it is, without a query that may hold a secret."""
-        return self.kubernetes or self.http.partition("?")[0]
+        """Say for people where it is, without a user or a query: they may hold a secret."""
+        address = urlsplit(self.http)
+        return self.kubernetes or f"{address.scheme}://{address.netloc.rpartition('@')[2]}{address.path}"
 
 
 def read_source(text: str) -> Source | None:
@@ -99,6 +101,14 @@ def records_in(document: Any, source: Source) -> list[Record]:
         return [read_record(_fields(_item(item), fields), source.words) for item in items]
     except (JSONPathError, RecursionError) as failure:
         raise UsageError(f"the records of {source.name} cannot be looked through: {failure}", remedy=REMEDY) from None
+
+
+def _is_address(text: str) -> bool:
+    try:
+        address = urlsplit(text)
+    except ValueError:
+        return False
+    return address.scheme in ("http", "https") and bool(address.hostname)
 
 
 def _item(item: Any) -> Any:

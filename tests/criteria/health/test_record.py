@@ -159,6 +159,8 @@ class TestSource:
             ('{"kubernetes": "/api/v1/x", "http": "http://x"}', "exactly one"),
             ('{"kubernetes": "configmaps"}', "must be a path"),
             ('{"http": "file:///etc/passwd"}', "must be an address"),
+            ('{"http": "http://"}', "must be an address"),
+            ('{"http": "http://[x"}', "must be an address"),
             ('{"http": "http://x", "items": "$.["}', "no JSONPath"),
             ('{"http": "http://x", "fields": {"node": "$.n"}}', "gpu_uuid"),
             ('{"http": "http://x", "words": {"ok": "fine"}}', "no result and no action"),
@@ -174,6 +176,7 @@ class TestSource:
 
     def test_a_name_never_shows_a_query(self) -> None:
         assert Source(http="https://x/records?token=abc").name == "https://x/records"
+        assert Source(http="https://ann:secret@x:8/records").name == "https://x:8/records"
 
     @given(ANYTHING)
     def test_any_document_can_be_looked_through(self, document: Any) -> None:
