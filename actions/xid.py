@@ -2,6 +2,7 @@
 
 from typing import Any, Dict
 
+from chaos_gpu.criteria.timeline import Landed
 from chaos_gpu.errors import UsageError
 from chaos_gpu.faults import engine
 from chaos_gpu.faults.run import armed_run
@@ -28,14 +29,12 @@ def inject_xid(
         configuration: the experiment's, given by Chaos Toolkit.
         fault: a name for it, unique in the experiment; probes, `revert` and `recovered` take the same.
         code: an Xid code of NVIDIA's catalogue; for form `sxid` an NVSwitch's.
-        form: `process` (with pid and name), `plain` (without), `quoted-pid`, `comma-name`, `mig`, `no-pci`,
-            `long-domain`, `function`, `upper-case`, `nvlink5` (144 to 150), `recovery` (154), `fallen` (79), `burst`
-            (13) or `sxid`.
+        form: `process` (with pid and name), `plain` (without), `quoted-pid`, `comma-name`, `mig`, `no-pci`, `nvlink5`,
+            `recovery`, `fallen`, `burst`, `sxid`; and what no driver writes: `long-domain`, `function`, `upper-case`.
         node: a GPU node, "" for one that the guard chose under the run's seed.
         gpu: index, UUID or PCI address, "" for one that the guard chose.
-        transport: `kmsg` (for readers of raw records), `bracket` (with a time in front, for the journal's readers),
-            `both` (written twice), "" for the one that the target's detectors read. Only those who can see the record
-            are judged by it.
+        transport: `kmsg` (for readers of raw records), `bracket` (with a time in front, for the journal's), `both`, ""
+            for the one that the target's detectors read. Only those who can see the record are judged by it.
         variant: of the form: `mig` takes GPU and compute instance (`1/0`), `recovery` old and new action (`0-1`),
             `nvlink5` `ge_r575`, `lt_r575`, `cut`, `no-link` or `flagged`, `fallen` `xid`, `gpu` or `probe`.
 
@@ -43,11 +42,13 @@ def inject_xid(
     Raises: NotLanded when it was not read back whole, TargetError when the target is not fit any more.
     """
     run = armed_run(configuration)
-    plan = run.plans.get(fault)
-    if plan is None:
+    if fault not in run.plans:
         raise UsageError(f"fault {fault!r} is not in the guard's plan", remedy="name it in the method itself")
-    landed = engine.inject(run, plan).landed
+    return {"fault": fault, **_where(engine.inject(run, run.plans[fault]).landed)}
+
+
+def _where(landed: Landed | None) -> Dict[str, Any]:
     assert landed is not None  # noqa: S101 - inject raises otherwise
     where = {"node": landed.node, "gpu": landed.gpu_uuid, "pci": landed.pci, "seq": landed.seq}
     said = {"text": landed.text, "records": landed.evidence.get("records", [])}
-    return {"fault": fault, **where, **said, "error_s": round(landed.error_s, 6)}
+    return {**where, **said, "error_s": round(landed.error_s, 6)}
