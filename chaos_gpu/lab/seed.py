@@ -1,10 +1,13 @@
 """What the lab's cluster holds at first: nodes with GPUs, their leases, and the platform under test."""
 
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from chaos_gpu.lab.client import Api
-from chaos_gpu.lab.kubelet.devices import GPU_RESOURCE, GPUS_PER_NODE, PRODUCT
+from chaos_gpu.lab.dcgm.manifests import dcgm_objects
+from chaos_gpu.lab.kubelet.devices import GPU_RESOURCE, GPUS_PER_NODE, PRODUCT, gpus_of
 from chaos_gpu.lab.kubelet.kubelet import LEASES, Node, lease
+from chaos_gpu.lab.platform.health_manifests import ADMITTED, HISTORY_DAYS, OLD_DAYS, health_objects, history
 from chaos_gpu.lab.platform.manifests import journal_objects, platform_objects
 from chaos_gpu.lab.times import rfc3339
 
@@ -15,7 +18,10 @@ _COLLECTIONS = {
     "ConfigMap": "api/v1/configmaps",
     "ClusterRole": "apis/rbac.authorization.k8s.io/v1/clusterroles",
     "ClusterRoleBinding": "apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+    "Role": "apis/rbac.authorization.k8s.io/v1/roles",
+    "RoleBinding": "apis/rbac.authorization.k8s.io/v1/rolebindings",
     "DaemonSet": "apis/apps/v1/daemonsets",
+    "Deployment": "apis/apps/v1/deployments",
 }
 _RESOURCES = {GPU_RESOURCE: str(GPUS_PER_NODE), "cpu": "64", "memory": "1Ti", "ephemeral-storage": "1Ti", "pods": "110"}
 _HEALTHY = (
@@ -24,6 +30,7 @@ _HEALTHY = (
     ("PIDPressure", "False", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
     ("Ready", "True", "KubeletReady", "kubelet is posting ready status"),
 )
+_POLICY_POLL_S = 0.05
 _NODE_INFO = {
     "kubeletVersion": "v1.32.0+lab",
     "kubeProxyVersion": "",
@@ -35,19 +42,37 @@ _NODE_INFO = {
 }
 
 
-async def seed(api: Api, nodes: list[Node], without: list[str]) -> None:
-    """Create nodes and, unless left out, the detectors."""
+async def seed(api: Api, nodes: list[Node], without: list[str], defects: list[str]) -> None:
+    """Create nodes and the platform, but for the components that are left out."""
+    has_policy = "health-policy" not in without
     for node in nodes:
-        await api.create("api/v1/nodes", node_object(node))
+        await api.create("api/v1/nodes", node_object(node, ADMITTED if has_policy else {}))
         await api.create(LEASES, lease(node.name))
     objects = [] if "detector" in without else platform_objects()
     objects += [] if {"detector", "journal"} & set(without) else journal_objects()
+    parts = {part: f"dcgm-{part}" not in without for part in ("engine", "exporter", "agent")}
+    objects += dcgm_objects(**parts)
+    objects += [*health_objects(poll_s=_POLICY_POLL_S), *_histories(nodes, defects)] if has_policy else []
+    spaces: set[str] = set()
     for obj in objects:
-        await api.create(_COLLECTIONS[obj["kind"]], obj)
+        name = obj["metadata"]["name"] if obj["kind"] == "Namespace" else ""
+        if name not in spaces:
+            await api.create(_COLLECTIONS[obj["kind"]], obj)
+        spaces |= {name} - {""}
 
 
-def node_object(node: Node) -> Json:
-    """Return a node as its kubelet registers it."""
+def _histories(nodes: list[Node], defects: list[str]) -> Iterator[Json]:
+    """Return the records of every node's last r2; the last node's are what a policy that skips its week leaves."""
+    for node in nodes:
+        last = node is nodes[-1]
+        if last and "policy-never-diagnoses" in defects:
+            continue
+        age_days = OLD_DAYS if last and "policy-skips-week" in defects else HISTORY_DAYS
+        yield history(node.name, [gpu.uuid for gpu in gpus_of(node.index)], age_days)
+
+
+def node_object(node: Node, annotations: Mapping[str, str]) -> Json:
+    """Return a node as it has joined."""
     now = rfc3339()
     labels = {
         "kubernetes.io/hostname": node.name,
@@ -60,7 +85,7 @@ def node_object(node: Node) -> Json:
     return {
         "apiVersion": "v1",
         "kind": "Node",
-        "metadata": {"name": node.name, "labels": labels},
+        "metadata": {"name": node.name, "labels": labels, "annotations": dict(annotations)},
         "spec": {"providerID": f"lab://{node.name}"},
         "status": {
             "capacity": _RESOURCES,

@@ -19,17 +19,21 @@ import aiohttp
 from chaos_gpu.lab.apiserver.server import ApiServer, write_kubeconfig
 from chaos_gpu.lab.client import Api
 from chaos_gpu.lab.controllers.manager import Manager
+from chaos_gpu.lab.dcgm.nodes import write_engine_files, write_programs
 from chaos_gpu.lab.kernel_log import KernelLog
 from chaos_gpu.lab.kubelet.devices import Devices, gpus_of, switches_of, write_driver_files, write_switch_files
 from chaos_gpu.lab.kubelet.environment import NodeEnvironment
 from chaos_gpu.lab.kubelet.kubelet import Kubelet, Node
 from chaos_gpu.lab.kubelet.streams import KubeletStreams
 from chaos_gpu.lab.layout import NODE_NAMES, Layout, write_private
+from chaos_gpu.lab.platform.health_rules import DETECTOR, POLICY
 from chaos_gpu.lab.platform.policy import platform_file
 from chaos_gpu.lab.seed import seed
 from chaos_gpu.lab.times import rfc3339
 
 READY_S = 30.0
+R3_FAULT = 62
+"""DCGM's code for a memory bandwidth below its limit."""
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -58,21 +62,23 @@ async def _serve(options: argparse.Namespace, layout: Layout) -> None:
         server = ApiServer(secrets.token_urlsafe(24), secrets.token_urlsafe(24), layout.audit)
         ends.push_async_callback(server.stop)
         await server.start(port=options.port)
-        write_platform(layout, options.defect, options.cordon_s)
+        write_platform(layout, options.defect, options.cordon_s, options.without)
         nodes = [_make_node(name, index, options.mark, layout, server, ends) for index, name in enumerate(NODE_NAMES)]
+        if "policy-returns-failed" in options.defect:
+            break_gpus(layout)
         session = await ends.enter_async_context(_session())
         api = Api(server.admin_url, session)
         manager = Manager(api)
         kubelet = Kubelet(api, nodes, layout.pods)
         manager.pods.on_event(kubelet.on_pod)
         server.use_streams(KubeletStreams(kubelet))
-        await seed(api, nodes, options.without)
+        await seed(api, nodes, options.without, options.defect)
         ends.push_async_callback(manager.stop)
         ends.push_async_callback(kubelet.close)
         await manager.start()
         heartbeat = asyncio.create_task(kubelet.heartbeat())
         ends.callback(heartbeat.cancel)
-        await asyncio.wait_for(_platform_ready(manager, options.without), READY_S)
+        await asyncio.wait_for(_platform_ready(manager), READY_S)
         gc.freeze()
         gc.enable()
         _announce(options, layout, server)
@@ -84,14 +90,22 @@ def _session() -> aiohttp.ClientSession:
     return aiohttp.ClientSession(connector=connector, headers={"User-Agent": "chaos-gpu-lab"})
 
 
-def write_platform(layout: Layout, defects: list[str], cordon_s: float) -> None:
+def write_platform(layout: Layout, defects: list[str], cordon_s: float, without: list[str]) -> None:
     """Write the platform's file, and the programs that pods find first on their PATH."""
-    write_private(layout.platform, json.dumps(platform_file(defects, cordon_s), indent=1))
+    returned_by = DETECTOR if "health-policy" in without else POLICY
+    write_private(layout.platform, json.dumps(platform_file(defects, cordon_s, returned_by), indent=1))
     layout.stand_ins.mkdir(parents=True, exist_ok=True)
     for name in ("python3", "python"):
         script = layout.stand_ins / name
         script.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n', encoding="utf-8")
         script.chmod(0o755)
+    write_programs(layout.stand_ins)
+
+
+def break_gpus(layout: Layout) -> None:
+    """Give each node a GPU that r3 finds at fault, and no lower level."""
+    for name in NODE_NAMES:
+        write_private(layout.node(name) / "dcgm" / "faults.json", json.dumps([{"gpu": 0, "code": R3_FAULT}]))
 
 
 def _make_node(
@@ -103,6 +117,7 @@ def _make_node(
     gpus = gpus_of(index)
     write_driver_files(directory / "driver", gpus)
     write_switch_files(directory / "driver-nvswitch", switches_of(index))
+    write_engine_files(directory / "dcgm", gpus, index)
     environment = NodeEnvironment(
         node=name,
         lab=mark,
@@ -115,10 +130,8 @@ def _make_node(
     return Node(name, index, environment, Devices(gpus))
 
 
-async def _platform_ready(manager: Manager, without: list[str]) -> None:
+async def _platform_ready(manager: Manager) -> None:
     """Wait until every daemon set has its pods ready on every node."""
-    if "detector" in without:
-        return
     ready = asyncio.Event()
 
     def check(_kind: str, _obj: dict[str, Any]) -> None:

@@ -66,12 +66,10 @@ def judge_admission(
     episode = next(iter(scene.cordons()), None)
     if episode is None:
         return _stayed(scene, node, limit_s, evidence)
-    measured = scene.measure(episode.from_s)
-    told = f"{node} was taken out of service after {measured}, limit {limit_s:g} s"
-    if measured.within(limit_s) is None:
-        return inconclusive(f"{told}: within its own error of the limit", evidence, REMEDY_WATCH)
-    if measured.within(limit_s) is False:
-        return failed(told, evidence, REMEDY_SLOW)
+    told = f"{node} was taken out of service after {scene.measure(episode.from_s)}, limit {limit_s:g} s"
+    if not (in_time := scene.measure(episode.from_s).within(limit_s)):
+        near = inconclusive(f"{told}: within its own error of the limit", evidence, REMEDY_WATCH)
+        return near if in_time is None else failed(told, evidence, REMEDY_SLOW)
     if episode.end is not None:
         return _let_in(told, episode.end.at_s + records_error_s, since(done, landed, records_error_s), evidence)
     if scene.held(episode, hold_s) is not True:
