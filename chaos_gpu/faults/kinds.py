@@ -6,6 +6,8 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from chaos_gpu.errors import UsageError
+from chaos_gpu.faults.admission import AdmissionArguments, plan_admission
+from chaos_gpu.faults.gpu_job import JobArguments, plan_job
 from chaos_gpu.faults.plan import Plan
 from chaos_gpu.faults.planning import FaultArguments, Planning
 from chaos_gpu.faults.settings import problems
@@ -22,7 +24,11 @@ class Kind(NamedTuple):
     """Takes the arguments in the type above."""
 
 
-KINDS = (Kind("chaos_gpu.actions.xid", "inject_xid", XidArguments, plan_xid),)
+KINDS = (
+    Kind("chaos_gpu.actions.xid", "inject_xid", XidArguments, plan_xid),
+    Kind("chaos_gpu.actions.health", "run_gpu_job", JobArguments, plan_job),
+    Kind("chaos_gpu.actions.health", "withdraw_r2", AdmissionArguments, plan_admission),
+)
 
 
 def kind_of(activity: Mapping[str, Any]) -> Kind | None:
