@@ -1,0 +1,177 @@
+"""Stop all processes of one workload at one instant, look, and then end them or let them go on.
+
+By the freezer of their cgroup (v2, or v1) where the workload has one of its own. Where it shares its cgroup with others
+(processes without a container), SIGSTOP to each of its processes stands in: they stop within the time that it takes
+to send the signals, and the evidence says so. SIGKILL loses nothing that was written to a file before: it tests the
+order and atomicity of what is written, not its durability.
+"""
+
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Callable, Dict, List, Optional, Set, Tuple
+
+CGROUPS = Path(os.environ.get("CGROUP_ROOT", "/sys/fs/cgroup"))
+PROC = Path("/proc")
+MARK, STORE, POD = "CHAOS_GPU_TRAINING", "CHAOS_GPU_STORE", "CHAOS_GPU_POD"
+"""In the environment of a workload that may be killed: its name, where it saves to, its pod's name."""
+FREEZE_S = 5.0
+GONE_S = 15.0
+ENDED = ("", "Z", "X")
+"""States of a process that is none any more."""
+V2, V1, SIGNALS = "cgroup v2", "cgroup v1", "SIGSTOP of each process"
+
+
+def processes() -> List[int]:
+    """List the ids of all processes but this one."""
+    return [int(entry.name) for entry in PROC.iterdir() if entry.name.isdigit() and int(entry.name) != os.getpid()]
+
+
+def carriers_of(variable: str, value: str) -> List[int]:
+    """List the processes that have `variable=value` in their environment, but for this one, oldest first."""
+    wanted = f"{variable}={value}".encode()
+    found = []
+    for pid in processes():
+        try:
+            carries = wanted in (PROC / str(pid) / "environ").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if carries and process_state(pid) not in ENDED:
+            found.append(pid)
+    return sorted(found)
+
+
+def environment_of(pid: int) -> Dict[str, str]:
+    """Read what a process was started with. Raises OSError when it has ended."""
+    entries = (PROC / str(pid) / "environ").read_bytes().decode(errors="replace").split("\0")
+    return dict(entry.split("=", 1) for entry in entries if "=" in entry)
+
+
+def process_state(pid: int) -> str:
+    """Return a process's state letter, "" when there is none."""
+    try:
+        return (PROC / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()[0].decode()
+    except (OSError, IndexError):
+        return ""
+
+
+def cgroup_of(pid: int) -> Dict[str, Path]:
+    """Return where a process is accounted: {V2: directory} or {V1: directory of the freezer}, or {}."""
+    try:
+        lines = [line.split(":", 2) for line in (PROC / str(pid) / "cgroup").read_text().splitlines()]
+    except OSError:
+        return {}
+    for number, controllers, path in lines:
+        if "freezer" in controllers.split(","):
+            return {V1: CGROUPS / "freezer" / path.lstrip("/")}
+        if number == "0" and not controllers and (CGROUPS / path.lstrip("/") / "cgroup.freeze").exists():
+            return {V2: CGROUPS / path.lstrip("/")}
+    return {}
+
+
+def members(directory: Path) -> Set[int]:
+    """List the processes of a cgroup and of those below it."""
+    found: Set[int] = set()
+    for place, _, files in os.walk(directory):
+        if "cgroup.procs" in files:
+            try:
+                found |= {int(pid) for pid in Path(place, "cgroup.procs").read_text().split()}
+            except (OSError, ValueError):
+                continue
+    return found
+
+
+class Freezer:
+    """The processes of one workload; `find` lists them anew (children included)."""
+
+    def __init__(self, find: Callable[[], List[int]]) -> None:
+        """Choose the means by where the processes are now."""
+        self._find = find
+        self.pids = find()
+        self.means, self.directory = SIGNALS, PROC
+        for means, directory in (cgroup_of(self.pids[0]) if self.pids else {}).items():
+            if members(directory) and members(directory) <= set(self.pids):
+                self.means, self.directory = means, directory
+
+    def freeze(self) -> bool:
+        """Stop them all; False if they did not stop within the limit (then they go on)."""
+        if self.means == SIGNALS:
+            self._signal(self.pids, signal.SIGSTOP)
+            late = [pid for pid in self._find() if pid not in self.pids]
+            self._signal(late, signal.SIGSTOP)
+            self.pids += late
+        else:
+            self._write("cgroup.freeze" if self.means == V2 else "freezer.state", "1" if self.means == V2 else "FROZEN")
+        if self._await(self.frozen, FREEZE_S):
+            return True
+        self.thaw()
+        return False
+
+    def frozen(self) -> bool:
+        """Whether none of them runs."""
+        if self.means == V2:
+            return "frozen 1" in (self.directory / "cgroup.events").read_text()
+        if self.means == V1:
+            return (self.directory / "freezer.state").read_text().strip() == "FROZEN"
+        return all(process_state(pid) in ("T", "t", *ENDED) for pid in self.pids)
+
+    def thaw(self) -> None:
+        """Let them go on."""
+        if self.means == SIGNALS:
+            self._signal(self.pids, signal.SIGCONT)
+        else:
+            self._write("cgroup.freeze" if self.means == V2 else "freezer.state", "0" if self.means == V2 else "THAWED")
+
+    def kill(self, only: Optional[List[int]] = None) -> bool:
+        """End them all (or `only` some) where they stand; return whether all of these have ended within the limit."""
+        doomed = self.pids if only is None else only
+        if self.means == V2 and only is None and (self.directory / "cgroup.kill").exists():
+            self._write("cgroup.kill", "1")
+        else:
+            self._signal(doomed, signal.SIGKILL)
+            if self.means != SIGNALS or only is not None:
+                self.thaw()
+        return self._await(lambda: all(process_state(pid) in ENDED for pid in doomed), GONE_S)
+
+    def _write(self, name: str, value: str) -> None:
+        (self.directory / name).write_text(value)
+
+    @staticmethod
+    def _signal(pids: List[int], number: int) -> None:
+        for pid in pids:
+            try:
+                os.kill(pid, number)
+            except ProcessLookupError:
+                continue
+
+    @staticmethod
+    def _await(reached: Callable[[], bool], limit_s: float) -> bool:
+        end = time.monotonic() + limit_s
+        while not reached():
+            if time.monotonic() > end:
+                return False
+            time.sleep(0.0005)
+        return True
+
+
+def writers(root: Path) -> List[int]:
+    """List the processes that hold a file below a directory open, by device and inode: mounts differ between them."""
+    held = set()
+    for path in root.rglob("*"):
+        try:
+            held.add(_identity(path.lstat()))
+        except OSError:
+            continue
+    return [pid for pid in processes() if _holds(pid, held)]
+
+
+def _identity(info: os.stat_result) -> Tuple[int, int]:
+    return info.st_dev, info.st_ino
+
+
+def _holds(pid: int, held: Set[Tuple[int, int]]) -> bool:
+    try:
+        return any(_identity(link.stat()) in held for link in (PROC / str(pid) / "fd").iterdir())
+    except OSError:
+        return False

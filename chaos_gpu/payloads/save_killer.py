@@ -1,0 +1,298 @@
+"""Kill a training in the middle of a save, prove where it was, and report every save of its store until told to go.
+
+Spec (JSON):
+    subject    value of CHAOS_GPU_TRAINING in the environment of the training to kill; the directory that it saves to is
+               in its CHAOS_GPU_STORE, its pod's name in CHAOS_GPU_POD
+    namespace  of that pod
+    reference  the same of a training that is only watched, or ""
+    phase      data: `fraction` of the bytes of the save before (or `bytes`, or `files` of this one) are there
+               sync: all bytes are there, their final names are not; commit: of several names the last is missing
+               pointer: all names are there, the pointer is the old one; retention: an old file has been removed
+               step: between two saves
+    means      freeze: stop all processes, look, kill them; init: the same, killing the first alone (its PID namespace
+               goes with it); rank: the same, killing the last alone; delete, force, evict: by the API server
+    grace_s    how long a pod deleted by the API may take, seconds
+    record     how far from there counts as there, bytes; 0 for one write of the save before
+    attempts, wait_s, deadline_s     how often, how long to try; when to leave in any case
+
+A try counts only if the frozen store shows an uncommitted save at the place asked for, give or take one write. If not,
+all processes go on and the next save is waited for. Afterwards what still writes (an asynchronous writer of another
+process tree) is waited for: it may commit. On SIGTERM this leaves; a killed process has no undo.
+"""
+
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any, Dict, List, Optional
+
+from chaos_gpu.payloads.eviction import BY_API, remove_pod
+from chaos_gpu.payloads.followed import Followed, look_into, say
+from chaos_gpu.payloads.freezer import ENDED, MARK, POD, Freezer, carriers_of, environment_of, process_state, writers
+from chaos_gpu.payloads.store_watch import Save, StoreWatch
+
+IDLE_S, SHARE, SPIN_S = 0.005, 0.01, 0.1
+REST_S, TELL_S, GONE_CHECK_S = 15.0, 0.5, 2.0
+NOTE = "SIGKILL loses nothing that was written: this tests the order of the writes, not their durability"
+
+
+class Hunt:
+    """The tries, up to the one that lands."""
+
+    def __init__(self, spec: Dict[str, Any], subject: Followed, others: List[Followed]) -> None:
+        """Set the limits."""
+        self.spec, self.subject, self.others = spec, subject, others
+        self.misses: List[Dict[str, Any]] = []
+        self.tried: Optional[Save] = None
+        self.freezer: Optional[Freezer] = None
+        self.told_s = time.monotonic()
+
+    def run(self) -> Optional[Dict[str, Any]]:
+        """Return the evidence of the try that landed; None when the saves or the time ran out."""
+        end = time.monotonic() + self.spec["wait_s"]
+        hurry(True)
+        seen_s = time.monotonic()
+        while time.monotonic() < end and len(self.misses) < self.spec["attempts"]:
+            if not self.subject.attach():
+                self._idle(0.02)
+                continue
+            watch, save = self.subject.watch, self.subject.look()
+            if time.monotonic() - seen_s > GONE_CHECK_S:
+                seen_s = time.monotonic()
+                if not carriers_of(MARK, self.subject.mark):
+                    break
+            assert watch is not None  # noqa: S101 - attached
+            if self.freezer is None and watch.finished:
+                self.freezer = Freezer(lambda: carriers_of(MARK, self.subject.mark))
+            if self.freezer and save is not self.tried and self._is_time(watch, save):
+                self.tried = save
+                evidence = self._try(watch, save)
+                if evidence:
+                    return evidence
+            self._pause(watch, save)
+        hurry(False)
+        return None
+
+    def reason(self) -> str:
+        """Say why no try landed."""
+        if not self.subject.watch:
+            return f"no process of the training came, or its directory, within {self.spec['wait_s']:g} s"
+        if not self.subject.watch.learned:
+            return f"no save was seen to its end within {self.spec['wait_s']:g} s"
+        if not carriers_of(MARK, self.subject.mark):
+            return (
+                f"the training had ended; {len(self.misses)} of its saves were caught at another place than asked for"
+            )
+        last = self.misses[-1]["why"] if self.misses else "no save came to that place"
+        return f"the window was missed {len(self.misses)} times; last: {last}"
+
+    def _pause(self, watch: StoreWatch, save: Optional[Save]) -> None:
+        """Look often enough: every hundredth of a save's time, and without a pause where that is too short to sleep."""
+        usual_s = watch.learned.duration_s if watch.learned else 1.0
+        if save is None or save is self.tried:
+            self._idle(min(IDLE_S, max(0.0001, usual_s * SHARE)))
+        elif usual_s > SPIN_S:
+            self._look_aside()
+            time.sleep(usual_s * SHARE / 2)
+
+    def _idle(self, seconds: float) -> None:
+        self._look_aside()
+        for each in [self.subject, *self.others]:
+            each.report()
+        if time.monotonic() - self.told_s > 10:
+            self.told_s = time.monotonic()
+            say("holding", misses=len(self.misses))
+        time.sleep(seconds)
+
+    def _look_aside(self) -> None:
+        """See what the others do; what they have saved is read when there is time for it."""
+        for each in self.others:
+            if each.attach():
+                each.look()
+
+    def _is_time(self, watch: StoreWatch, save: Optional[Save]) -> bool:
+        phase, learned = self.spec["phase"], watch.learned
+        if learned is None:
+            return False
+        committed = bool(save and watch.committed(save))
+        if phase == "step":
+            return save is None or committed
+        if save is None:
+            return False
+        if phase in ("pointer", "retention"):
+            removed = any(not track.gone for track in save.tracks) and bool(watch.removed)
+            return committed and (removed if phase == "retention" else learned.points and not save.pointed_ns)
+        if committed:
+            return False
+        if phase == "data":
+            if self.spec.get("files"):
+                return len(save.tracks) >= int(self.spec["files"])
+            return bool(save.written + self._record(watch) / 2 >= self._wanted(watch))
+        missing = learned.names - save.names
+        return bool(save.written >= learned.size and (phase == "sync" or len(missing) == 1))
+
+    def _wanted(self, watch: StoreWatch) -> float:
+        assert watch.learned is not None  # noqa: S101 - asked after the first save
+        return float(self.spec.get("bytes") or self.spec["fraction"] * watch.learned.size)
+
+    def _record(self, watch: StoreWatch) -> int:
+        """Return how far from the place asked for a kill may be, bytes."""
+        learned = watch.learned
+        return int(self.spec.get("record") or (learned.record_at(self._wanted(watch)) if learned else 0))
+
+    def _try(self, watch: StoreWatch, save: Optional[Save]) -> Optional[Dict[str, Any]]:
+        """Freeze, look, and kill or let go."""
+        freezer = self.freezer
+        assert freezer is not None  # noqa: S101 - set before
+        first_ns = time.monotonic_ns()
+        if not freezer.freeze():
+            self.misses.append({"why": f"the processes did not stop: {freezer.means}"})
+            return None
+        frozen_ns = time.monotonic_ns()
+        hurry(False)
+        watch.look(frozen_ns)
+        why = self._why_not(watch, save)
+        if why:
+            freezer.thaw()
+            hurry(True)
+            self.misses.append({"why": why, **self._place(watch, save)})
+            return None
+        evidence = {
+            **self._place(watch, save),
+            "misses": self.misses,
+            "frozen_by": freezer.means,
+            "frozen_ms": round((frozen_ns - first_ns) / 1e6, 3),
+            "pids": freezer.pids[:50],
+            "store": look_into(watch.root),
+        }
+        return {**evidence, **self._end(watch, freezer, first_ns)}
+
+    def _why_not(self, watch: StoreWatch, save: Optional[Save]) -> str:
+        phase = self.spec["phase"]
+        if phase == "step" or save is None:
+            return ""
+        if phase in ("pointer", "retention"):
+            return "" if phase == "retention" or not save.pointed_ns else "the pointer had been written"
+        if watch.committed(save):
+            return "the save had committed"
+        if phase == "data" and not self.spec.get("files"):
+            over = save.written - self._wanted(watch)
+            record = self._record(watch)
+            if abs(over) > record:
+                return f"{over:+.0f} bytes from the place asked for, one write is {record}"
+        return ""
+
+    def _place(self, watch: StoreWatch, save: Optional[Save]) -> Dict[str, Any]:
+        learned = watch.learned
+        assert learned is not None  # noqa: S101 - nothing is tried before
+        written = save.written if save else 0
+        return {
+            "phase": self.spec["phase"],
+            "asked": {key: self.spec[key] for key in ("fraction", "bytes", "files") if self.spec.get(key)},
+            "fraction": round(written / max(1, learned.size), 4),
+            "written_bytes": written,
+            "expected_bytes": learned.size,
+            "record_bytes": self._record(watch),
+            "files": sorted(track.name for track in save.tracks)[:50] if save else [],
+            "since_first_byte_s": round((time.monotonic_ns() - save.begun_ns) / 1e9, 6) if save else None,
+            "uncommitted": save is not None and not watch.committed(save),
+        }
+
+    def _end(self, watch: StoreWatch, freezer: Freezer, first_ns: int) -> Dict[str, Any]:
+        means = self.spec["means"]
+        if means in BY_API:
+            pod = environment_of(freezer.pids[0]).get(POD, "")
+            freezer.thaw()
+            asked_ns = time.monotonic_ns()
+            said = remove_pod(self.spec["namespace"], pod, means)
+            return {
+                "means": means,
+                "between_ns": [asked_ns, time.monotonic_ns()],
+                "text": said,
+                "grace_s": self.spec["grace_s"],
+                "note": NOTE,
+            }
+        only = {"init": freezer.pids[:1], "rank": freezer.pids[-1:]}.get(means)
+        dead = freezer.kill(only)
+        dead_ns = time.monotonic_ns()
+        watch.cut()
+        orphans = self._await_writers(watch.root, freezer.pids)
+        return {
+            "means": means,
+            "between_ns": [first_ns, dead_ns],
+            "text": f"killed ({means}, {freezer.means}), all ended: {dead}",
+            "dead": dead,
+            "orphans": orphans,
+            **({"store": look_into(watch.root)} if orphans else {}),
+            "note": NOTE,
+        }
+
+    def _await_writers(self, root: str, killed: List[int]) -> List[int]:
+        """Wait until nobody but a restarted training has a file of the store open. Returns who had, after the kill."""
+        end, orphans = time.monotonic() + REST_S, set()
+        while time.monotonic() < end:
+            again = set(carriers_of(MARK, self.subject.mark)) - set(killed)
+            found = {pid for pid in writers(Path(root)) if pid not in again and process_state(pid) not in ENDED}
+            orphans |= found
+            self._look_aside()
+            if not found:
+                break
+            time.sleep(0.02)
+        return sorted(orphans)
+
+
+def hurry(needed: bool) -> None:
+    """Run before others while a moment is waited for, where that is allowed: on a busy node it would be missed."""
+    policy, priority = (os.SCHED_RR, 1) if needed else (os.SCHED_OTHER, 0)
+    try:
+        os.sched_setscheduler(0, policy, os.sched_param(priority))
+    except OSError:
+        return
+
+
+def follow(trainings: List[Followed], pids: List[int], told_to_go: List[int], deadline_s: float) -> str:
+    """Report saves until told to go; also when the killed processes have ended. Returns why it ends."""
+    end, alive, told_s = time.monotonic() + deadline_s, True, 0.0
+    while time.monotonic() < end and not told_to_go:
+        over = alive and all(process_state(pid) in ENDED for pid in pids)  # before the look: it shows all they did
+        for each in trainings:
+            each.attach()
+            each.look()
+            each.report()
+        if time.monotonic() - told_s > TELL_S:
+            told_s = time.monotonic()
+            say("holding", saving=[each.name for each in trainings if each.watch and each.watch.current])
+        if over:
+            alive = False
+            say("ended", ended_ns=time.monotonic_ns(), store=look_into(trainings[0].watch.root))  # type: ignore[union-attr]
+        time.sleep(IDLE_S)
+    return "told to" if told_to_go else "deadline"
+
+
+def main(argv: List[str]) -> int:
+    """Run the spec in the file given by --spec."""
+    told_to_go: List[int] = []
+    signal.signal(signal.SIGTERM, lambda number, _: told_to_go.append(number))
+    spec = json.loads(Path(argv[argv.index("--spec") + 1]).read_text())
+    subject = Followed("subject", spec["subject"])
+    others = [Followed("reference", spec["reference"])] if spec.get("reference") else []
+    say("started", subject=spec["subject"])
+    hunt = Hunt(spec, subject, others)
+    try:
+        evidence = hunt.run()
+    except OSError as error:
+        say("failed", reason=str(error), misses=hunt.misses[-20:])
+        return 3
+    if evidence is None:
+        say("failed", reason=hunt.reason(), misses=hunt.misses[-20:])
+        return 3
+    say("landed", evidence=evidence)
+    why = follow([subject, *others], evidence["pids"], told_to_go, spec["deadline_s"])
+    say("reverted", undo="none: a killed process stays killed", why=why)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv))

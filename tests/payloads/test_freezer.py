@@ -1,0 +1,76 @@
+"""Real processes: frozen together, let go, killed; and what is never touched."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from chaos_gpu.payloads.freezer import MARK, SIGNALS, Freezer, carriers_of, environment_of, process_state, writers
+
+CHILDREN = """
+import subprocess, sys, time
+child = subprocess.Popen([sys.executable, "-ISc", "import time; print('up', flush=True); time.sleep(60)"])
+file = open(sys.argv[1], "w")
+time.sleep(60)
+"""
+
+
+@pytest.fixture
+def workload(tmp_path: Path) -> Iterator[tuple[str, Path]]:
+    """Two processes, parent and child, of which the parent has a file open."""
+    mark = f"test-{os.getpid()}-{time.monotonic_ns()}"
+    command = [sys.executable, "-ISc", CHILDREN, str(tmp_path / "open")]
+    parent = subprocess.Popen(command, env={**os.environ, MARK: mark}, stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    assert parent.stdout.readline() == "up\n"
+    yield mark, tmp_path
+    for pid in carriers_of(MARK, mark):
+        os.kill(pid, 9)
+    parent.stdout.close()
+    parent.wait()
+
+
+def test_all_of_them_stop_and_go_on(workload: tuple[str, Path]) -> None:
+    mark, _ = workload
+    freezer = Freezer(lambda: carriers_of(MARK, mark))
+    assert freezer.means == SIGNALS, "they share their cgroup with this test: that must not be frozen"
+    assert len(freezer.pids) == 2
+    assert freezer.freeze()
+    assert {process_state(pid) for pid in freezer.pids} == {"T"}
+    freezer.thaw()
+    assert freezer._await(lambda: not freezer.frozen(), 5)
+
+
+def test_a_kill_ends_all_or_one(workload: tuple[str, Path]) -> None:
+    mark, _ = workload
+    freezer = Freezer(lambda: carriers_of(MARK, mark))
+    assert freezer.freeze()
+    parent, child = freezer.pids
+    assert freezer.kill([child])
+    assert carriers_of(MARK, mark) == [parent]
+    assert Freezer(lambda: carriers_of(MARK, mark)).kill()
+    assert carriers_of(MARK, mark) == []
+
+
+def test_who_has_a_file_open_is_found(workload: tuple[str, Path]) -> None:
+    mark, root = workload
+    parent = carriers_of(MARK, mark)[0]
+    assert Freezer._await(lambda: writers(root) == [parent], 5)
+    assert environment_of(parent)[MARK] == mark
+
+
+def test_a_mark_is_compared_whole(workload: tuple[str, Path]) -> None:
+    mark, _ = workload
+    assert carriers_of(MARK, mark[:-1]) == []
+    assert carriers_of(MARK[:-1], mark) == []
+    assert os.getpid() not in carriers_of("PATH", os.environ["PATH"])
+
+
+def test_a_process_that_has_ended_has_no_state() -> None:
+    child = subprocess.Popen([sys.executable, "-ISc", ""])
+    child.wait()
+    assert process_state(child.pid) == ""

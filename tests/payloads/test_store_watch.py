@@ -1,0 +1,233 @@
+"""What a store's files tell of its saves: one look after each change, with a clock of our own."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from chaos_gpu.payloads.store_watch import Save, StoreWatch, kind_of_name, member_of
+
+SECOND = 1_000_000_000
+Write = Callable[[int], None]
+
+
+class Watched:
+    """A store and its watch; each `look` comes a tenth of a second after the one before."""
+
+    def __init__(self, root: Path) -> None:
+        self.root, self.now_ns, self.watch = root, 0, StoreWatch(str(root))
+
+    def look(self) -> Save | None:
+        self.now_ns += SECOND // 10
+        return self.watch.look(self.now_ns)
+
+    def grow(self, name: str, size: int) -> Save | None:
+        path = self.root / name
+        path.parent.mkdir(exist_ok=True)
+        with path.open("ab") as file:
+            file.write(b"x" * size)
+        return self.look()
+
+    def rename(self, old: str, new: str) -> Save | None:
+        (self.root / old).rename(self.root / new)
+        return self.look()
+
+    def point(self, text: str) -> Save | None:
+        beside = self.root / ".latest.tmp"
+        beside.write_text(text)
+        beside.replace(self.root / "latest")
+        return self.look()
+
+    def remove(self, name: str) -> Save | None:
+        (self.root / name).unlink()
+        return self.look()
+
+    def save(self, step: int, parts: int = 4) -> None:
+        for _ in range(parts):
+            self.grow(f"step-{step}.pt.tmp", 1000)
+        self.rename(f"step-{step}.pt.tmp", f"step-{step}.pt")
+        self.point(f"step-{step}.pt")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Watched:
+    return Watched(tmp_path)
+
+
+def test_a_save_is_learned_and_the_next_measured_by_it(store: Watched) -> None:
+    store.save(4)
+    assert store.watch.learned is None
+    save = store.grow("step-8.pt.tmp", 1000)
+    learned = store.watch.learned
+    assert learned is not None
+    assert learned.names == {"step-#.pt"}
+    assert (learned.size, learned.ladder, learned.points) == (4000, (1000, 2000, 3000, 4000), True)
+    assert [learned.record_at(place) for place in (1, 1000, 1001, 4000, 4001)] == [1000, 1000, 1000, 1000, 0]
+    assert learned.duration_s == pytest.approx(0.5)
+    assert save is not None
+    assert save.written == 1000
+    assert store.watch.committed(save) is False
+    for _ in range(3):
+        store.grow("step-8.pt.tmp", 1000)
+    assert store.watch.committed(save) is False, "all bytes, but not its name"
+    store.rename("step-8.pt.tmp", "step-8.pt")
+    assert store.watch.committed(save) is True
+    assert not save.pointed_ns
+    store.point("step-8.pt")
+    assert save.pointed_ns == store.now_ns
+
+
+def test_durable_is_the_last_change_that_was_no_removal(store: Watched) -> None:
+    store.save(4)
+    store.save(8)
+    before = store.now_ns
+    store.remove("step-4.pt")
+    store.look()
+    store.grow("step-12.pt.tmp", 10)
+    last = store.watch.finished[-1]
+    assert last.begun_ns + last.durable_s * SECOND == before
+
+
+def test_one_that_writes_in_place_is_committed_by_its_bytes(store: Watched) -> None:
+    for step in (4, 8):
+        store.grow(f"step-{step}.pt", 1000)
+        save = store.grow(f"step-{step}.pt", 1000)
+    assert save is not None
+    assert store.watch.committed(save) is True
+    save = store.grow("step-12.pt", 1000)
+    assert save is not None
+    assert store.watch.committed(save) is False
+
+
+def test_two_that_come_between_two_looks_are_two(store: Watched) -> None:
+    store.save(4)
+    (store.root / "step-8.pt").write_bytes(b"x" * 4000)
+    store.grow("step-12.pt.tmp", 1000)
+    assert [sorted(save.members) for save in store.watch.finished] == [["step-4.pt"], ["step-8.pt"]]
+    assert store.watch.current is not None
+    assert store.watch.current.members == {"step-12.pt"}
+
+
+@pytest.mark.parametrize(
+    ("name", "member"),
+    [
+        ("step-8.pt.tmp", "step-8.pt"),
+        ("tmp-checkpoint-8/optimizer.pt", "checkpoint-8"),
+        ("10.orbax-checkpoint-tmp-1699/d/x", "10"),
+        (".tmpAb3x", "tmp"),
+        ("iter_0000100/__0_0.distcp", "iter_0000100"),
+        ("last.ckpt", "last.ckpt"),
+    ],
+)
+def test_which_checkpoint_a_file_belongs_to(name: str, member: str) -> None:
+    assert member_of(name) == member
+
+
+def test_the_same_name_again_is_a_new_save(store: Watched) -> None:
+    store.grow("last.ckpt", 3000)
+    with (store.root / "last.ckpt").open("wb") as file:
+        file.write(b"x" * 1500)
+    save = store.look()
+    assert save is not None
+    assert len(store.watch.finished) == 1
+    assert save.written == 1500
+    assert store.watch.committed(save) is False
+
+
+def test_shards_of_a_directory_are_one_save(store: Watched) -> None:
+    for step in (4, 8):
+        for name in ("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"):
+            store.grow(f"checkpoint-{step}/{name}", 2000)
+        save = store.grow(f"checkpoint-{step}/trainer_state.json", 100)
+    assert len(store.watch.finished) == 1
+    assert save is not None
+    assert len(save.tracks) == 3
+    assert store.watch.committed(save) is True
+    store.grow("checkpoint-12/model-00001-of-00002.safetensors", 4100)
+    assert store.watch.current is not None
+    assert store.watch.committed(store.watch.current) is False, "all bytes, but not the marker"
+
+
+def test_an_interrupted_save_is_none_to_measure_by(store: Watched) -> None:
+    store.save(4)
+    store.grow("step-8.pt.tmp", 1000)
+    store.watch.cut()
+    store.remove("step-8.pt.tmp")
+    store.save(8)
+    store.grow("step-12.pt.tmp", 1000)
+    assert store.watch.learned is not None
+    assert store.watch.learned.size == 4000
+    assert len(store.watch.finished) == 2
+
+
+def test_what_an_interrupted_save_left_is_garbage(store: Watched) -> None:
+    store.save(4)
+    store.grow("step-8.pt.tmp", 1000)
+    store.watch.cut()
+    store.save(12)
+    store.look()
+    assert store.watch.garbage() == {"step-8.pt.tmp": 1000}
+    store.remove("step-8.pt.tmp")
+    assert store.watch.garbage() == {}
+
+
+def test_complete_ones_are_counted_at_every_instant(store: Watched) -> None:
+    store.save(4)
+    store.grow("step-8.pt.tmp", 1000)
+    assert len(store.watch.complete()) == 1
+    store.remove("step-4.pt")
+    assert store.watch.complete() == [], "the old one is gone, the new one not there"
+    for _ in range(3):
+        store.grow("step-8.pt.tmp", 1000)
+    store.rename("step-8.pt.tmp", "step-8.pt")
+    assert len(store.watch.complete()) == 1
+
+
+def test_a_file_that_takes_the_inode_of_a_removed_one_is_another(store: Watched) -> None:
+    store.save(4)
+    inode = (store.root / "step-4.pt").stat().st_ino
+    (store.root / "step-4.pt").unlink()
+    save = store.grow("step-8.pt.tmp", 500)
+    assert save is not None
+    assert save.written == 500
+    if (store.root / "step-8.pt.tmp").stat().st_ino == inode:
+        assert store.watch.complete() == []
+
+
+def test_a_preallocated_file_is_measured_by_what_is_written(store: Watched) -> None:
+    store.grow("step-4.pt", 1 << 20)
+    with (store.root / "step-8.pt").open("wb") as file:
+        os.truncate(file.fileno(), 1 << 20)
+        save = store.look()
+        assert save is not None
+        assert save.written == 0
+        assert store.watch.committed(save) is False
+
+
+def test_a_save_is_over_when_nothing_changes(store: Watched) -> None:
+    store.save(4)
+    for _ in range(12):
+        store.look()
+    assert store.watch.current is None
+    assert len(store.watch.finished) == 1
+
+
+def test_logs_belong_to_no_save(store: Watched) -> None:
+    assert store.grow("train.log", 2000) is None
+    assert store.watch.garbage() == {}
+
+
+def test_what_was_there_before_is_no_save(tmp_path: Path) -> None:
+    (tmp_path / "step-4.pt").write_bytes(b"x" * 5000)
+    store = Watched(tmp_path)
+    assert store.look() is None
+    assert store.watch.garbage() == {"step-4.pt": 5000}
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [("step-4.pt", "step-1200.pt"), (".tmpAb3x", ".tmpZ9"), ("tmp-checkpoint-4/a", "tmp-checkpoint-8/a")],
+)
+def test_names_of_the_same_kind(one: str, other: str) -> None:
+    assert kind_of_name(one) == kind_of_name(other)
