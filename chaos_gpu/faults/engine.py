@@ -14,7 +14,7 @@ from chaos_gpu.faults.ledger import utc
 from chaos_gpu.faults.names import EXERCISE, LEASE, NAMESPACE, collection_of, jobs_path
 from chaos_gpu.faults.observe import events_on, kept
 from chaos_gpu.faults.plan import Plan
-from chaos_gpu.faults.pods import events_of, reverter_job, start_job, start_pod
+from chaos_gpu.faults.pods import CONTAINER, events_of, reverter_job, start_job, start_pod
 from chaos_gpu.faults.run import Injection, Run
 from chaos_gpu.faults.targets import unfit
 
@@ -195,7 +195,7 @@ def _landed(run: Run, plan: Plan, pod: str, evidence: dict[str, Any]) -> Landed:
 
     It came about between two readings of the node's clock; a record's kernel time stands if it lies between them.
     """
-    clock = compare_clocks(run.api, NAMESPACE, pod)
+    clock = compare_clocks(run.api, NAMESPACE, pod, CONTAINER)
     first_ns, last_ns = evidence["between_ns"]
     kernel_ns = evidence.get("kernel_us", 0) * 1000
     at_ns = kernel_ns if first_ns <= kernel_ns <= last_ns else (first_ns + last_ns) / 2

@@ -20,6 +20,8 @@ from chaos_gpu.faults.rights import REVERTER_RIGHTS, attributes
 from chaos_gpu.faults.settings import Settings
 from chaos_gpu.payloads.undo import GO
 
+CONTAINER = "payload"
+"""The container that speaks for its pod."""
 MOUNT = "/chaos-gpu"
 PROC_DRIVER = "/proc/driver"
 """Where the driver lists a node's GPUs, in `nvidia/gpus`; every kernel has the directory, with a driver or without."""
@@ -51,7 +53,7 @@ def payload_pod(settings: Settings, payload: str, spec: Mapping[str, Any]) -> Js
         {"path": path, "fieldRef": {"fieldPath": f"metadata.annotations['{key}']"}} for path, key in files_of.items()
     ]
     container = {
-        "name": "payload",
+        "name": CONTAINER,
         "image": settings.image,
         "command": ["python3", "-I", f"{MOUNT}/payload.py", "--spec", f"{MOUNT}/spec.json"],
         "volumeMounts": [{"name": "chaos-gpu", "mountPath": MOUNT, "readOnly": True}],
@@ -193,7 +195,8 @@ def events_of(api: Api, name: str, limit_s: float) -> Iterator[JsonObject]:
     told, broken = 0, 0
     while True:
         try:
-            for number, line in enumerate(api.lines(f"{pods_path()}/{name}/log", {"follow": "true"}, read_s=limit_s)):
+            lines = api.lines(f"{pods_path()}/{name}/log", {"container": CONTAINER, "follow": "true"}, read_s=limit_s)
+            for number, line in enumerate(lines):
                 event = _event(line) if number >= told else None
                 told = max(told, number + 1)
                 if event:
@@ -209,7 +212,7 @@ def events_of(api: Api, name: str, limit_s: float) -> Iterator[JsonObject]:
 
 def _said(api: Api, name: str) -> list[JsonObject]:
     try:
-        lines = list(api.lines(f"{pods_path()}/{name}/log", {}, read_s=5))
+        lines = list(api.lines(f"{pods_path()}/{name}/log", {"container": CONTAINER}, read_s=5))
     except (ApiError, ApiUnavailable):  # no container yet
         return []
     return [found for found in map(_event, lines) if found]

@@ -1,11 +1,28 @@
 """One open lab for the tests of a module; each test leaves it as it found it."""
 
+import shutil
+import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.engine.site import Json, Nursery, Site
 from tests.lab.conftest import running_lab
+
+COMPILER = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+
+
+@pytest.fixture(scope="session")
+def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build the stand-in for the driver's libraries; returns the directory with libcuda.so.1 and libnvidia-ml.so.1."""
+    if COMPILER is None:
+        pytest.skip("no C compiler to build the stand-in for libcuda with")
+    directory = tmp_path_factory.mktemp("driver")
+    source, library = Path(__file__).with_name("standin_libcuda.c"), directory / "libcuda.so.1"
+    subprocess.run([COMPILER, "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-o", library, source], check=True)
+    (directory / "libnvidia-ml.so.1").symlink_to(library.name)
+    return directory
 
 
 @pytest.fixture(scope="session")

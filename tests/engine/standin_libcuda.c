@@ -1,9 +1,11 @@
 /* Stand-in for libcuda.so.1 and libnvidia-ml.so.1: one GPU whose driver writes a process's faults into a log.
  *
  * What a kernel does is read off its PTX and its argument, and told in the records that a driver 580 wrote on an H200.
- * STANDIN_LOG is the log; STANDIN_GPUS, STANDIN_PROCESSES, STANDIN_USED_MIB, STANDIN_FAIL (a function that fails) and
+ * The GPU is the one that NVIDIA_VISIBLE_DEVICES names, at the address that the files below NVIDIA_PROC_PATH give it.
+ * Records go to the end of STANDIN_LOG, or, on a lab, to KMSG_WRITE_PATH. STANDIN_GPUS, STANDIN_PROCESSES, STANDIN_USED_MIB, STANDIN_FAIL (a function that fails) and
  * STANDIN_BEFORE (a record of somebody else's, written first) change what there is.
  */
+#include <dirent.h>
 #include <fcntl.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -26,13 +28,38 @@ static int fails(const char *function) {
     return name && !strcmp(name, function) ? 999 : 0;
 }
 
+static const char *uuid_text(void) { return getenv("NVIDIA_VISIBLE_DEVICES"); }
+
+/* Find the GPU's address, `dddd:bb:dd.f`, as the driver's files name their directories. */
+static const char *bus_id(void) {
+    static char found[32];
+    char path[512], facts[2048];
+    snprintf(path, sizeof path, "%s/gpus", getenv("NVIDIA_PROC_PATH"));
+    DIR *all = opendir(path);
+    for (struct dirent *each; all && (each = readdir(all));) {
+        snprintf(path, sizeof path, "%s/gpus/%.31s/information", getenv("NVIDIA_PROC_PATH"), each->d_name);
+        FILE *file = fopen(path, "r");
+        size_t length = file ? fread(facts, 1, sizeof facts - 1, file) : 0;
+        facts[length] = 0;
+        if (file)
+            fclose(file);
+        if (strstr(facts, uuid_text()))
+            snprintf(found, sizeof found, "%.31s", each->d_name);
+    }
+    if (all)
+        closedir(all);
+    return found;
+}
+
 static void record(const char *text) {
     struct timespec now;
     char line[1024];
-    int fd = open(getenv("STANDIN_LOG"), O_WRONLY | O_APPEND);
+    const char *log = getenv("STANDIN_LOG");
+    int fd = open(log ? log : getenv("KMSG_WRITE_PATH"), O_WRONLY | O_APPEND);
     clock_gettime(CLOCK_MONOTONIC, &now);
     long long usec = now.tv_sec * 1000000LL + now.tv_nsec / 1000;
-    int length = snprintf(line, sizeof line, "4,%d,%lld,c;%s\n", ++sequence, usec, text);
+    int length = log ? snprintf(line, sizeof line, "4,%d,%lld,c;%s\n", ++sequence, usec, text)
+                     : snprintf(line, sizeof line, "<4>%s\n", text);
     if (fd < 0 || write(fd, line, length) != length)
         abort();
     close(fd);
@@ -51,8 +78,8 @@ static void process(char *out, size_t size) {
 static void xid(int code, int named, const char *words) {
     char whose[64], text[512];
     process(whose, sizeof whose);
-    snprintf(text, sizeof text, "NVRM: Xid (PCI:0000:3b:00): %d, %s%s%s", code, named ? whose : "", named ? ", " : "",
-             words);
+    snprintf(text, sizeof text, "NVRM: Xid (PCI:%.10s): %d, %s%s%s", bus_id(), code, named ? whose : "",
+             named ? ", " : "", words);
     record(text);
 }
 
@@ -69,15 +96,19 @@ int cuDeviceGet(int *device, int ordinal) {
 }
 
 int cuDeviceGetUuid(unsigned char *uuid, int device) {
-    static const unsigned char known[16] = {0x01, 0x23, 0x45, 0x67, 0x89, 0xab, 0xcd, 0xef,
-                                            0x01, 0x23, 0x45, 0x67, 0x89, 0xab, 0xcd, 0xef};
-    memcpy(uuid, known, sizeof known);
+    const char *digits = uuid_text() + strlen("GPU-");
+    for (int at = 0; at < 16; digits += 2) {
+        digits += *digits == '-';
+        sscanf(digits, "%2hhx", &uuid[at++]);
+    }
     return fails("cuDeviceGetUuid") + device;
 }
 
 int cuDeviceGetPCIBusId(char *text, int length, int device) {
-    snprintf(text, (size_t)length, "0000:3B:00.%d", device);
-    return fails("cuDeviceGetPCIBusId");
+    snprintf(text, (size_t)length, "%s", bus_id());
+    for (; *text; text++)
+        *text = (char)(*text >= 'a' ? *text - 32 : *text); /* as the driver writes it */
+    return fails("cuDeviceGetPCIBusId") + device;
 }
 
 int cuDevicePrimaryCtxRetain(void **context, int device) {
@@ -136,7 +167,7 @@ int nvmlInit_v2(void) { return fails("nvmlInit_v2"); }
 
 int nvmlDeviceGetHandleByUUID(const char *uuid, void **device) {
     *device = ptx;
-    return strcmp(uuid, "GPU-01234567-89ab-cdef-0123-456789abcdef") ? 6 : fails("nvmlDeviceGetHandleByUUID");
+    return strcmp(uuid, uuid_text()) ? 6 : fails("nvmlDeviceGetHandleByUUID");
 }
 
 int nvmlDeviceGetMemoryInfo(void *device, uint64_t *memory) {

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -14,26 +13,16 @@ import pytest
 
 from chaos_gpu.criteria.xid.incidents import incidents_of
 from chaos_gpu.criteria.xid.reader import read_line
+from chaos_gpu.faults.application_xid import ApplicationXidArguments, _pod
+from chaos_gpu.faults.planning import Aim
 from chaos_gpu.faults.pods import payload_source
+from chaos_gpu.faults.settings import Settings
+from chaos_gpu.faults.targets import Target
 
 MARKER = "cgpu-0a1b2c3d"
 UUID = "GPU-01234567-89ab-cdef-0123-456789abcdef"
 PCI = "0000:3b:00"
-COMPILER = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
-STANDIN = Path(__file__).with_name("standin_libcuda.c")
 FACTS = {13: (716, 3), 31: (700, 1), 43: (719, 1)}
-
-
-@pytest.fixture(scope="session")
-def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build the stand-in; returns the directory with both of its libraries."""
-    if COMPILER is None:
-        pytest.skip("no C compiler to build the stand-in for libcuda with")
-    directory = tmp_path_factory.mktemp("driver")
-    library = directory / "libcuda.so.1"
-    subprocess.run([COMPILER, "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-o", library, STANDIN], check=True)
-    (directory / "libnvidia-ml.so.1").symlink_to(library.name)
-    return directory
 
 
 class Pod:
@@ -53,6 +42,7 @@ class Pod:
             "CHAOS_GPU_SHARED": str(root / "shared"),
             "KMSG_FILE_PATH": str(self.kmsg),
             "NVIDIA_PROC_PATH": str(root / "driver"),
+            "NVIDIA_VISIBLE_DEVICES": UUID,
             "STANDIN_LOG": str(self.kmsg),
         }
         self.containers: list[subprocess.Popen[str]] = []
@@ -227,3 +217,23 @@ def test_a_culprit_that_is_told_to_go_does_nothing(pod: Pod) -> None:
     culprit.send_signal(signal.SIGTERM)
     assert culprit.wait(30) == 3
     assert not pod.records()
+
+
+def test_each_container_has_only_the_rights_that_it_needs() -> None:
+    aim = Aim(Target(node="a", node_uid="u", gpu={"index": "5"}), [], {UUID: "spent"})
+    wanted = ApplicationXidArguments(fault="real", code=13)
+    built = _pod(Settings(start_s=60), "run-1", wanted, aim, {})
+    witness, culprit = built["spec"]["containers"]
+    assert (witness["name"], culprit["name"]) == ("payload", "culprit")
+    assert witness["securityContext"]["privileged"]
+    assert "nvidia.com/gpu" not in witness["resources"]["limits"]
+    assert culprit["resources"]["limits"]["nvidia.com/gpu"] == "1"
+    rights = culprit["securityContext"]
+    assert (rights["runAsUser"], rights["runAsNonRoot"], rights["allowPrivilegeEscalation"]) == (65534, True, False)
+    assert rights["capabilities"] == {"drop": ["ALL"]}
+    assert {mount["name"] for mount in culprit["volumeMounts"]} == {"chaos-gpu", "shared"}, "neither log nor driver"
+    assert {mount["name"] for mount in witness["volumeMounts"]} == {"chaos-gpu", "shared", "kmsg", "driver"}
+    assert all(each["env"][0]["name"] == "CHAOS_GPU_GO" for each in (witness, culprit)), "neither starts too late"
+    assert not built["spec"]["automountServiceAccountToken"]
+    spec = json.loads(built["metadata"]["annotations"]["chaos-gpu/spec"])
+    assert (spec["gpu"], spec["refuse"], spec["start_s"]) == ({}, {UUID: "spent"}, 30)
