@@ -76,6 +76,10 @@ def judge_retention(saves: Sequence[Saved], kill: Kill, keep: int, settle: int =
     return passed(f"{keep or 'some'} complete kept, never fewer than {evidence['least']}, nothing left over", evidence)
 
 
+def _after(seconds: float, kill: Kill) -> float:
+    return round(seconds - kill.at_s, 3)
+
+
 def judge_grace(saves: Sequence[Saved], kill: Kill, ended_s: float | None) -> Judgement:
     """CKPT-07: told to end, the training saves and ends by itself before its grace period is over.
 
@@ -90,9 +94,13 @@ def judge_grace(saves: Sequence[Saved], kill: Kill, ended_s: float | None) -> Ju
     last = next((each for each in saves if each.begun_s >= kill.at_s and each.complete == "yes"), None)
     evidence = {
         "grace_s": kill.grace_s,
-        "ended_after_s": None if ended_s is None else round(ended_s - kill.at_s, 3),
-        "saved_after_s": None if last is None else round(last.durable_s - kill.at_s, 3),
+        "ended_after_s": None if ended_s is None else _after(ended_s, kill),
+        "saved_after_s": None if last is None else _after(last.durable_s, kill),
         "step": last.step if last else None,
+        "saves": [
+            {"step": each.step, "begun_s": _after(each.begun_s, kill), "durable_s": _after(each.durable_s, kill)}
+            for each in saves
+        ],
         "kill": kill.as_json(),
     }
     if kill.grace_s <= 0:

@@ -1,0 +1,117 @@
+"""The killer as the node runs it, one file, against the lab's training as a plain process."""
+
+import json
+import signal
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chaos_gpu.faults.pods import payload_source
+from chaos_gpu.payloads.checkpoint_document import inspect
+from tests.support.training import Process, Trainer
+
+pytestmark = pytest.mark.timeout(120)
+SPEC = {"phase": "data", "fraction": 0.5, "means": "freeze", "attempts": 5, "wait_s": 30, "deadline_s": 60}
+
+
+class Killer:
+    """One run of the payload."""
+
+    def __init__(self, directory: Path, **spec: Any) -> None:
+        program, file = directory / "payload.py", directory / "spec.json"
+        program.write_text(payload_source("save_killer"))
+        file.write_text(
+            json.dumps({**SPEC, "subject": "test", "reference": "", "namespace": "x", "grace_s": 5, **spec})
+        )
+        command = [sys.executable, "-I", str(program), "--spec", str(file)]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+    def until(self, *names: str) -> dict[str, Any]:
+        """Read events up to one of these."""
+        for line in self.process.stdout or ():
+            event: dict[str, Any] = json.loads(line)
+            if event["event"] in names:
+                return event
+        raise AssertionError(f"it ended without {names}")
+
+    def end(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        self.process.communicate(timeout=30)
+        return self.process.returncode
+
+
+@pytest.fixture
+def trainer(tmp_path: Path) -> Trainer:
+    return Trainer(tmp_path, mark=f"test-{tmp_path.name}", SAVE_S="0.5", STEP_S="0.01")
+
+
+@pytest.fixture
+def training(trainer: Trainer) -> Iterator[Process]:
+    process = trainer.start()
+    yield process
+    process.kill()
+    process.communicate()
+
+
+@pytest.mark.parametrize("fraction", [0.2, 0.5, 0.75])
+def test_a_kill_lands_where_it_was_asked_for(
+    tmp_path: Path, trainer: Trainer, training: Process, fraction: float
+) -> None:
+    killer = Killer(tmp_path, subject=trainer.mark, fraction=fraction)
+    evidence = killer.until("landed", "failed").get("evidence")
+    assert evidence
+    training.communicate(timeout=10)
+    assert training.returncode == -signal.SIGKILL
+    assert evidence["uncommitted"] is True
+    assert evidence["dead"] is True
+    (torn,) = evidence["files"]
+    left = (trainer.store / torn).stat().st_size
+    assert left == evidence["written_bytes"]
+    assert abs(left - fraction * evidence["expected_bytes"]) <= evidence["record_bytes"]
+    assert not zipfile.is_zipfile(trainer.store / torn)
+    newest = evidence["store"]["newest_complete"]
+    assert newest == inspect(str(trainer.store))["newest_complete"]
+    assert evidence["store"]["newest_step"] < int(torn.split("-")[1].split(".")[0])
+    assert killer.end() == 0
+
+
+def test_what_is_saved_after_a_restart_is_reported(tmp_path: Path, trainer: Trainer, training: Process) -> None:
+    killer = Killer(tmp_path, subject=trainer.mark)
+    landed = killer.until("landed")
+    training.communicate(timeout=10)
+    again = trainer.start()
+    try:
+        saved = killer.until("saved")
+        while saved["begun_ns"] < landed["evidence"]["between_ns"][0]:
+            saved = killer.until("saved")
+    finally:
+        again.kill()
+        again.communicate()
+    assert saved["checkpoint"]["complete"] == "yes"
+    assert saved["checkpoint"]["state_crcs"]
+    assert saved["durable_ns"] > saved["begun_ns"]
+    assert saved["least"] >= 1
+    assert killer.end() == 0
+
+
+def test_a_save_that_is_too_quick_is_let_go_on(tmp_path: Path) -> None:
+    """One write brings the last tenth of the file: no look sees 95 %, and nothing is killed."""
+    trainer = Trainer(tmp_path, mark=f"quick-{tmp_path.name}", SAVE_S="0.2", STEPS="12")
+    process = trainer.start()
+    killer = Killer(tmp_path, subject=trainer.mark, fraction=0.97, record=1)
+    assert killer.until("landed", "failed")["event"] == "failed"
+    killer.process.communicate(timeout=10)
+    process.communicate(timeout=30)
+    assert process.returncode == 0, "it ran to its end"
+
+
+def test_no_training_is_said(tmp_path: Path) -> None:
+    killer = Killer(tmp_path, subject="nobody", wait_s=0.3)
+    assert "no process of the training" in killer.until("failed")["reason"]
+    killer.process.communicate(timeout=10)
+    assert killer.process.returncode == 3
