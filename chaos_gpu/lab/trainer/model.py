@@ -10,7 +10,7 @@ from array import array
 from collections.abc import Callable
 from typing import Any
 
-INPUTS, HIDDEN, BATCH, SAMPLES = 8, 16, 4, 48
+INPUTS, HIDDEN, BATCH, SAMPLES = 48, 16, 4, 48
 PEAK_LR, WARM_UP, MOMENTUM, KEPT = 0.05, 4, 0.9, 0.9
 GROW_EVERY = 5
 COMPONENTS = ("model", "optimizer", "scheduler", "rng", "data", "scaler")
@@ -32,9 +32,9 @@ class Training:
         self.steps, self.step = steps, 0
         self.weights: Weights = {}
         for unit in range(HIDDEN):
-            self.weights[f"hidden.{unit}.weight"] = array("d", [rng.gauss(0, 0.5) for _ in range(INPUTS)])
-            self.weights[f"hidden.{unit}.bias"] = array("d", [0.0])
-        self.weights["out.weight"] = array("d", [rng.gauss(0, 0.5) for _ in range(HIDDEN)])
+            self.weights[f"hidden.{unit}"] = array("d", [rng.gauss(0, 0.2) for _ in range(INPUTS)])
+        self.weights["hidden.bias"] = array("d", [0.0] * HIDDEN)
+        self.weights["out"] = array("d", [rng.gauss(0, 0.5) for _ in range(HIDDEN)])
         self.weights["out.bias"] = array("d", [0.0])
         self.momentum: Weights = {name: array("d", [0.0] * len(each)) for name, each in self.weights.items()}
         self.scheduled = 0
@@ -77,20 +77,20 @@ class Training:
 
     def _learn(self, inputs: list[float], wanted: float, gradients: Weights) -> float:
         """Add one sample's gradients, scaled; return its loss. A tenth of the hidden units is dropped at random."""
-        weights, out = self.weights, self.weights["out.weight"]
+        weights, out = self.weights, self.weights["out"]
         hidden = []
         for unit in range(HIDDEN):
-            total = sum(w * x for w, x in zip(weights[f"hidden.{unit}.weight"], inputs, strict=True))
-            hidden.append(math.tanh(total + weights[f"hidden.{unit}.bias"][0]) * (self.rng.random() < KEPT) / KEPT)
+            total = sum(w * x for w, x in zip(weights[f"hidden.{unit}"], inputs, strict=True))
+            hidden.append(math.tanh(total + weights["hidden.bias"][unit]) * (self.rng.random() < KEPT) / KEPT)
         error = sum(w * h for w, h in zip(out, hidden, strict=True)) + weights["out.bias"][0] - wanted
         scaled = 2 * error * self.scale
         gradients["out.bias"][0] += scaled
         for unit, value in enumerate(hidden):
-            gradients["out.weight"][unit] += scaled * value
+            gradients["out"][unit] += scaled * value
             slope = scaled * out[unit] * (1 - (value * KEPT) ** 2) / KEPT if value else 0.0
-            gradients[f"hidden.{unit}.bias"][0] += slope
+            gradients["hidden.bias"][unit] += slope
             for i, x in enumerate(inputs):
-                gradients[f"hidden.{unit}.weight"][i] += slope * x
+                gradients[f"hidden.{unit}"][i] += slope * x
         return error * error
 
     # state
@@ -138,4 +138,4 @@ class Training:
 def _samples() -> list[tuple[list[float], float]]:
     rng = random.Random(3)  # noqa: S311 - likewise
     inputs = [[rng.uniform(-1, 1) for _ in range(INPUTS)] for _ in range(SAMPLES)]
-    return [(each, math.sin(sum(each)) + 0.5 * each[0]) for each in inputs]
+    return [(each, math.sin(sum(each[:4])) + 0.5 * each[4]) for each in inputs]
