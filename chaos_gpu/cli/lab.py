@@ -69,6 +69,13 @@ _without: Decorator = click.option(
     callback=_known_components,
     help="Leave one out (repeatable).",
 )
+_only: Decorator = click.option(
+    "--only",
+    multiple=True,
+    metavar="COMPONENT",
+    callback=_known_components,
+    help="Start this one and no other (repeatable): sooner ready, less to do.",
+)
 _dir: Decorator = click.option(
     "--dir",
     "directory",
@@ -90,12 +97,20 @@ def lab() -> None:
 @_dir
 @_defect
 @_without
+@_only
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="Port on loopback. Default: a free one.")
 @_json
-def up(directory: Path | None, defects: Sequence[str], without: Sequence[str], port: int, as_json: bool) -> None:
+def up(
+    directory: Path | None,
+    defects: Sequence[str],
+    without: Sequence[str],
+    only: Sequence[str],
+    port: int,
+    as_json: bool,
+) -> None:
     """Start a lab and return when its API, nodes and platform are ready."""
     root = directory or default_directory()
-    facts = _start(root, defects=defects, without=without, port=port)
+    facts = _start(root, defects=defects, without=_left_out(without, only), port=port)
     if as_json:
         click.echo(json.dumps({"kubeconfig": str(Layout(root.absolute()).kubeconfig), **_public(facts)}, indent=1))
         return
@@ -150,10 +165,18 @@ def defects(as_json: bool) -> None:
 @lab.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @_defect
 @_without
+@_only
 @click.option("--keep", is_flag=True, help="Keep the lab's directory with its logs when it has ended.")
 @click.option("--install/--no-install", default=True, help="Install chaos_gpu and opt in first. Default: yes.")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
-def run(defects: Sequence[str], without: Sequence[str], keep: bool, install: bool, command: Sequence[str]) -> int:
+def run(
+    defects: Sequence[str],
+    without: Sequence[str],
+    only: Sequence[str],
+    keep: bool,
+    install: bool,
+    command: Sequence[str],
+) -> int:
     """Run COMMAND with a fresh lab around it, and exit with its exit code.
 
     COMMAND finds KUBECONFIG, CHAOS_GPU_CONTEXT, CHAOS_GPU_ENVIRONMENT and short time limits in its environment. The lab
@@ -162,7 +185,7 @@ def run(defects: Sequence[str], without: Sequence[str], keep: bool, install: boo
     root = Path(tempfile.mkdtemp(prefix="chaos-gpu-lab-"))
     with _leaving_on_signals():
         try:
-            facts = _start(root, defects=defects, without=without, tied=True, remove=not keep)
+            facts = _start(root, defects=defects, without=_left_out(without, only), tied=True, remove=not keep)
             environment = _environment(Layout(root), facts)
             code = _install(environment) if install else 0
             return code or _run_command(command, environment)
@@ -172,6 +195,10 @@ def run(defects: Sequence[str], without: Sequence[str], keep: bool, install: boo
                 click.echo(f"the lab's files are in {root}", err=True)
             else:
                 shutil.rmtree(root, ignore_errors=True)
+
+
+def _left_out(without: Sequence[str], only: Sequence[str]) -> list[str]:
+    return [name for name in COMPONENTS if name in without or (only and name not in only)]
 
 
 def _start(root: Path, **options: Any) -> dict[str, Any]:

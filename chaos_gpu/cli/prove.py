@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from chaos_gpu.cli.options import json_option, print_json
-from chaos_gpu.criteria.registry import RECOVERY, Cell, matrix
+from chaos_gpu.criteria.registry import RECOVERY, Cell, components, matrix
 from chaos_gpu.errors import UsageError
 from chaos_gpu.report.fold import Ending
 
@@ -103,7 +103,8 @@ def _command(cell: Cell, run_dir: Path) -> list[str]:
     ours = [sys.executable, "-P", "-m", "chaos_gpu"]  # -P: the installed package, wherever we are called from
     defect = cell.defect or ""
     planted = ["--without", defect.removeprefix(WITHOUT)] if defect.startswith(WITHOUT) else ["--defect", defect]
-    lab = [*ours, LAB, "run", *(planted if defect else []), "--"]
+    only = [part for component in components(cell.experiment) for part in ("--only", component)]
+    lab = [*ours, LAB, "run", *([*only, *planted] if defect else []), "--"]  # the healthy platform is whole
     return [*lab, *ours, "run", cell.experiment, "--json", "--run-dir", str(run_dir)]
 
 

@@ -1,6 +1,7 @@
 """What a criterion is: one promise of the platform, its limits, who judges it, and what it must catch."""
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict
@@ -63,8 +64,10 @@ class Layer(NamedTuple):
         criteria: in the order of their ids.
         blocks_recovery: experiment → planted defects with which it must end as "not recovered".
         needs: experiment → components of the platform without which it can say nothing.
+        uses: experiment → components that it also needs; that it says nothing without them is shown elsewhere.
     """
 
     criteria: tuple[Criterion, ...]
     blocks_recovery: Mapping[str, tuple[str, ...]]
     needs: Mapping[str, tuple[str, ...]]
+    uses: Mapping[str, tuple[str, ...]] = MappingProxyType({})

@@ -30,6 +30,7 @@ class Cell(NamedTuple):
 LAYERS = (DEVICE,)
 _ALL = tuple(criterion for layer in LAYERS for criterion in layer.criteria)
 _BLOCKS_RECOVERY = {experiment: defects for layer in LAYERS for experiment, defects in layer.blocks_recovery.items()}
+_USES = {experiment: components for layer in LAYERS for experiment, components in layer.uses.items()}
 _NEEDS = {experiment: components for layer in LAYERS for experiment, components in layer.needs.items()}
 
 JUDGES: Mapping[str, tuple[str, ...]] = MappingProxyType(
@@ -71,6 +72,11 @@ def owed(experiment: Mapping[str, Any]) -> dict[str, int]:
 def matrix() -> tuple[Cell, ...]:
     """Return every cell that `chaos-gpu prove` must find as expected."""
     return tuple(_cells())
+
+
+def components(experiment: str) -> tuple[str, ...]:
+    """Return the components of the platform that an experiment needs to say anything."""
+    return (*_NEEDS.get(experiment, ()), *_USES.get(experiment, ()))
 
 
 def markdown(wanted: Iterable[Criterion] = _ALL) -> str:

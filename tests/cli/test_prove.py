@@ -109,7 +109,11 @@ def test_for_people(runs: dict[str | None, Any], capsys: pytest.CaptureFixture[s
 
 @pytest.mark.parametrize(
     ("defect", "planted"),
-    [(None, []), ("detector-slow", ["--defect", "detector-slow"]), ("without:detector", ["--without", "detector"])],
+    [
+        (None, []),
+        ("detector-slow", ["--only", "detector", "--defect", "detector-slow"]),
+        ("without:detector", ["--only", "detector", "--without", "detector"]),
+    ],
 )
 def test_each_pair_gets_a_lab_of_its_own(defect: str | None, planted: list[str], tmp_path: Path) -> None:
     arguments = command._command(Cell("DEV-07", FATAL, defect, "fail"), tmp_path)

@@ -42,7 +42,6 @@ GONE_S = LEASE_S + MARGIN_S
 CLOSED_S = LEASE_S + REACTION_S + UNCORDON_S + MARGIN_S
 """Bound of DESIGN: by then the platform's reaction is over and the ledger closed."""
 RUN_S = 90.0
-TRIES = 4
 
 _KEPT_QUERY = ("labelSelector", "fieldSelector", "watch", "follow")
 
@@ -173,16 +172,16 @@ def points_of(steps: list[Step]) -> list[Point]:
     return [Point(stage, step) for step in steps for stage in (BEFORE, AFTER)]
 
 
-def kill_at(site: Site, experiment: Json, point: Point, run: str, stuck_allowed: bool = False) -> Outcome:
-    """Kill a run at a point, wait for the end of what follows, and judge it by the bounds."""
+def kill_at(site: Site, experiment: Json, point: Point, run: str, stuck_allowed: bool = False) -> Outcome | None:
+    """Kill a run at a point, wait for the end of what follows, and judge it by the bounds.
+
+    Returns: None when the run ended before it came there: on a busy machine it may lose its short Lease.
+    """
     outcome = Outcome(str(point))
-    for attempt in range(TRIES):  # on a busy machine a run may lose its short Lease before it comes there
-        name = f"{run}-{attempt}"
-        killed_s = _run_until_killed(site, experiment, point, name)
-        if killed_s is not None:
-            _judge(site, name, _watch(site, name, killed_s, outcome), outcome, stuck_allowed)
-            return outcome
-    outcome.violations.append(f"{TRIES} runs ended without coming to this point")
+    killed_s = _run_until_killed(site, experiment, point, run)
+    if killed_s is None:
+        return None
+    _judge(site, run, _watch(site, run, killed_s, outcome), outcome, stuck_allowed)
     return outcome
 
 

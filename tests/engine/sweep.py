@@ -25,6 +25,7 @@ from tests.engine.kill_points import SUBJECTS, Outcome, Point, as_json, kill_at,
 from tests.engine.site import Json, Nursery, Site
 
 MAY_STICK = {"detector-never-returns"}
+TRIES = 4
 
 
 class Sweeper:
@@ -32,7 +33,7 @@ class Sweeper:
 
     def __init__(self, root: Path, nursery: Nursery, experiment: Json, defect: str = "") -> None:
         self._root, self._nursery, self._experiment, self._defect = root, nursery, experiment, defect
-        self._todo: queue.Queue[tuple[int, Point]] = queue.Queue()
+        self._todo: queue.Queue[tuple[int, int, Point]] = queue.Queue()
         self._workers: list[threading.Thread] = []
         self._labs = itertools.count(1)
         self.seen: queue.Queue[Outcome | BaseException] = queue.Queue()
@@ -46,7 +47,7 @@ class Sweeper:
     def start(self, points: Sequence[Point], jobs: int) -> None:
         """Kill a run at each point."""
         for number, point in enumerate(points):
-            self._todo.put((number, point))
+            self._todo.put((number, TRIES, point))
         self._workers = [threading.Thread(target=self._work) for _ in range(jobs)]
         for worker in self._workers:
             worker.start()
@@ -71,15 +72,20 @@ class Sweeper:
             self.seen.put(failure)
 
     def _use(self, site: Site) -> None:
-        """Work on one lab as long as it is clean."""
+        """Work on one lab as long as it is clean; a run that did not come to its point may have left anything."""
         while True:
             try:
-                number, point = self._todo.get_nowait()
+                number, left, point = self._todo.get_nowait()
             except queue.Empty:
                 return
-            outcome = kill_at(site, self._experiment, point, f"kill-{number}", self._defect in MAY_STICK)
-            self.seen.put(outcome)
-            if outcome.verdict != "as before":
+            run = f"kill-{number}-{TRIES - left}"
+            outcome = kill_at(site, self._experiment, point, run, self._defect in MAY_STICK)
+            if outcome is None and left > 1:
+                self._todo.put((number, left - 1, point))
+                return
+            missed = Outcome(str(point), violations=[f"{TRIES} runs ended without coming to this point"])
+            self.seen.put(outcome or missed)
+            if outcome is None or outcome.verdict != "as before":
                 return
 
 

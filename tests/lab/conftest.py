@@ -157,8 +157,9 @@ class Lab:
 
 @contextmanager
 def running_lab(root: Path, options: Sequence[str] = (), env: dict[str, str] | None = None) -> Iterator[Lab]:
-    """Start a lab in `root` with `chaos-gpu lab up`, and end it with `lab down`."""
-    started = chaos_gpu("lab", "up", "--dir", str(root), "--json", *options, env=env)
+    """Start a lab in `root` with `chaos-gpu lab up`, and end it with `lab down`, with its detector unless told."""
+    parts = () if {"--only", "--without"} & set(options) else ("--only", "detector")
+    started = chaos_gpu("lab", "up", "--dir", str(root), "--json", *parts, *options, env=env)
     assert started.returncode == 0, started.stderr
     try:
         yield Lab(root, json.loads((root / "lab.json").read_text()))
