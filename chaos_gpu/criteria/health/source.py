@@ -95,6 +95,8 @@ def records_in(document: Any, source: Source) -> list[Record]:
     Raises:
         UsageError: it is nested too deeply to look through.
     """
+    if not isinstance(document, dict | list):  # of a text the library would read what is written in it
+        return []
     fields = {name: jsonpath.compile(path) for name, path in source.fields.items()}
     try:
         items = jsonpath.compile(source.items).findall(document)
