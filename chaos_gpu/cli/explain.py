@@ -7,6 +7,7 @@ from typing import BinaryIO
 
 import click
 
+from chaos_gpu.cli.checkpoint import checkpoint
 from chaos_gpu.cli.options import json_option, print_json
 from chaos_gpu.cli.textfile import check_text, open_log, pieces_of, with_progress
 from chaos_gpu.criteria.xid.incidents import Incidents
@@ -16,6 +17,9 @@ from chaos_gpu.criteria.xid.stream import LogReader
 @click.group()
 def explain() -> None:
     """Say what a log means and what to do. Reads files, needs no cluster."""
+
+
+explain.add_command(checkpoint)
 
 
 @explain.command(epilog="Example: journalctl -k -b | chaos-gpu explain xid")

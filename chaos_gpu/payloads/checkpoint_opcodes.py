@@ -8,7 +8,7 @@ import struct
 from typing import Any, Callable, Dict, List, Tuple
 
 from chaos_gpu.payloads.checkpoint_files import CheckpointError
-from chaos_gpu.payloads.checkpoint_pickle import OPCODES, Made, Name, Step, Walk, key_of, storage_of
+from chaos_gpu.payloads.checkpoint_pickle import OPCODES, Made, Name, Step, Walk, extend, fill, storage_of
 
 MAX_DIGITS = 4000
 OBJECT_BEGINS = b"\x81\x94}\x94("
@@ -76,6 +76,15 @@ def _sized(code: int, form: str, make: Callable[[bytes], Any]) -> None:
     OPCODES[code] = push
 
 
+def _lined(code: int, make: Callable[[bytes], Any]) -> None:
+    def push(walk: Walk, data: bytes, pos: int, stack: List[Any]) -> int:
+        line, pos = _line(data, pos)
+        stack.append(make(line))
+        return pos
+
+    OPCODES[code] = push
+
+
 def _put(code: int, form: str) -> None:
     unpack, size = struct.Struct(form).unpack_from, struct.calcsize(form)
 
@@ -106,6 +115,18 @@ def _digits(line: bytes) -> int:
     return int(line.rstrip(b"L\r"))
 
 
+def _whole(line: bytes) -> Any:
+    return {b"00": False, b"01": True}[line] if line in (b"00", b"01") else _digits(line)
+
+
+def _quoted(line: bytes) -> str:
+    line = line.strip()
+    if len(line) < 2 or line[:1] not in (b"'", b'"') or line[:1] != line[-1:]:
+        raise ValueError
+    escaped: Tuple[bytes, int] = codecs.escape_decode(line[1:-1])
+    return _latin(escaped[0])
+
+
 def _line(data: bytes, pos: int) -> Tuple[bytes, int]:
     end = data.find(b"\n", pos)
     if end < 0:
@@ -120,6 +141,11 @@ _fresh(0x5D, list)
 _fresh(0x8F, lambda: Made("builtins.set"))
 _gathered(0x74, tuple)
 _gathered(0x6C, list)
+_lined(0x49, _whole)
+_lined(0x4C, _whole)
+_lined(0x46, lambda line: float(line[:MAX_DIGITS]))
+_lined(0x56, lambda line: codecs.decode(line, "raw-unicode-escape"))
+_lined(0x53, _quoted)
 for _code, _form in ((0x4D, "<H"), (0x4A, "<i"), (0x47, ">d")):
     _number(_code, _form)
 for _code, _form in ((0x71, "<B"), (0x72, "<I")):
@@ -243,7 +269,7 @@ def _frozenset(walk: Walk, data: bytes, pos: int, stack: List[Any]) -> int:
 @_opcode(0x64)
 def _dict(walk: Walk, data: bytes, pos: int, stack: List[Any]) -> int:
     found: Dict[Any, Any] = {}
-    _fill(found, walk.to_mark(stack))
+    fill(found, walk.to_mark(stack))
     stack.append(found)
     return pos
 
@@ -252,51 +278,29 @@ def _dict(walk: Walk, data: bytes, pos: int, stack: List[Any]) -> int:
 def _setitem(walk: Walk, data: bytes, pos: int, stack: List[Any]) -> int:
     value = stack.pop()
     key = stack.pop()
-    _fill(stack[-1], [key, value])
+    fill(stack[-1], [key, value])
     return pos
 
 
 @_opcode(0x75)
 def _setitems(walk: Walk, data: bytes, pos: int, stack: List[Any]) -> int:
     items = walk.to_mark(stack)
-    _fill(stack[-1], items)
+    fill(stack[-1], items)
     return _build(walk, data, pos + 1, stack) if data[pos] == 0x62 else pos
-
-
-def _fill(target: Any, items: List[Any]) -> None:
-    if len(items) % 2:
-        raise ValueError
-    if type(target) is dict:
-        pairs = iter(items)
-        for key in pairs:
-            target[key if type(key) is str or type(key) is Made else key_of(key)] = next(pairs)
-    else:
-        _extend(target, list(zip(items[::2], items[1::2])))  # noqa: B905  strict= is not there before 3.10
 
 
 @_opcode(0x61)
 def _append(walk: Walk, data: bytes, pos: int, stack: List[Any]) -> int:
     value = stack.pop()
-    _extend(stack[-1], [value])
+    extend(stack[-1], [value])
     return pos
 
 
 @_opcode(0x65, 0x90)
 def _appends(walk: Walk, data: bytes, pos: int, stack: List[Any]) -> int:
     items = walk.to_mark(stack)
-    _extend(stack[-1], items)
+    extend(stack[-1], items)
     return pos
-
-
-def _extend(target: Any, items: List[Any]) -> None:
-    if type(target) is list:
-        target.extend(items)
-    elif type(target) is Made:
-        if target.items is None:
-            target.items = []
-        target.items.extend(items)
-    else:
-        raise ValueError
 
 
 @_opcode(0x63)
@@ -377,38 +381,6 @@ def _build(walk: Walk, data: bytes, pos: int, stack: List[Any]) -> int:
 @_opcode(0x51)
 def _persistent(walk: Walk, data: bytes, pos: int, stack: List[Any]) -> int:
     stack[-1] = storage_of(walk, stack[-1])
-    return pos
-
-
-@_opcode(0x49, 0x4C)
-def _int_line(walk: Walk, data: bytes, pos: int, stack: List[Any]) -> int:
-    line, pos = _line(data, pos)
-    stack.append({b"00": False, b"01": True}[line] if line in (b"00", b"01") else _digits(line))
-    return pos
-
-
-@_opcode(0x46)
-def _float_line(walk: Walk, data: bytes, pos: int, stack: List[Any]) -> int:
-    line, pos = _line(data, pos)
-    stack.append(float(line[:MAX_DIGITS]))
-    return pos
-
-
-@_opcode(0x56)
-def _unicode_line(walk: Walk, data: bytes, pos: int, stack: List[Any]) -> int:
-    line, pos = _line(data, pos)
-    stack.append(codecs.decode(line, "raw-unicode-escape"))
-    return pos
-
-
-@_opcode(0x53)
-def _string_line(walk: Walk, data: bytes, pos: int, stack: List[Any]) -> int:
-    line, pos = _line(data, pos)
-    line = line.strip()
-    if len(line) < 2 or line[:1] not in (b"'", b'"') or line[:1] != line[-1:]:
-        raise ValueError
-    escaped: Tuple[bytes, int] = codecs.escape_decode(line[1:-1])
-    stack.append(_latin(escaped[0]))
     return pos
 
 

@@ -211,6 +211,30 @@ def key_of(value: Any) -> Any:
     return value
 
 
+def fill(target: Any, items: List[Any]) -> None:
+    """Set items that stand as key, value, key, value. Raises ValueError for a target that cannot have any."""
+    if len(items) % 2:
+        raise ValueError
+    if type(target) is dict:
+        pairs = iter(items)
+        for key in pairs:
+            target[key if type(key) is str or type(key) is Made else key_of(key)] = next(pairs)
+    else:
+        extend(target, list(zip(items[::2], items[1::2])))  # noqa: B905  strict= is not there before 3.10
+
+
+def extend(target: Any, items: List[Any]) -> None:
+    """Append items to a list, or to what a call made. Raises ValueError for other targets."""
+    if type(target) is list:
+        target.extend(items)
+    elif type(target) is Made:
+        if target.items is None:
+            target.items = []
+        target.items.extend(items)
+    else:
+        raise ValueError
+
+
 def _mapping(walk: Walk, args: Tuple[Any, ...]) -> Any:
     pairs = args[-1] if args else []
     if type(pairs) is dict:
