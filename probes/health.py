@@ -120,7 +120,9 @@ def _weekly(run: Run) -> Judgement:
     work = work_by_node(run.api)
     names = [node["metadata"]["name"] for node in gpu_nodes(run.api, run.settings.selector)]
     nodes = [Node(name, tuple(work.get(name, ()))) for name in names]
-    judged = judge_weekly(nodes, read_records(run.api, run.settings), datetime.now(UTC), run.settings.skew_s)
+    settings = run.settings
+    records = read_records(run.api, settings)
+    judged = judge_weekly(nodes, records, datetime.now(UTC), settings.skew_s, settings.r2_days)
     return judged._replace(evidence={**judged.evidence, "clock": clock})
 
 

@@ -44,6 +44,7 @@ class Settings(BaseModel):
     echo_s: float = Field(default=90, ge=0, le=3600)
     diagnosis_s: float = Field(default=3600, gt=0, le=86400)
     skew_s: float = Field(default=2, ge=0, le=86400)
+    r2_days: float = Field(default=7, gt=0, le=366)
     records: str = ""
     admission: str = ""
     job: str = ""
