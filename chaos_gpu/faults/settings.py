@@ -59,6 +59,12 @@ class Settings(BaseModel):
             raise ValueError("still holds an unresolved ${…}")
         return str(value) if isinstance(value, int) else value
 
+    @field_validator("records", "admission", mode="before")
+    @classmethod
+    def _as_json(cls, value: Any) -> Any:
+        """Take what an experiment's own text says in YAML, too."""
+        return json.dumps(value) if isinstance(value, dict) else value
+
     @field_validator("policy", mode="before")
     @classmethod
     def _from_json(cls, value: Any) -> Any:

@@ -162,6 +162,9 @@ class TestRecords:
         assert (record.node, record.problems) == ("n0", ())
         assert api.asked == [("/api/v1/configmaps", "a=b", "")]
 
+    def test_an_experiment_may_say_it_in_its_own_text(self) -> None:
+        assert Settings.model_validate({"records": CONFIG_MAPS}) == Settings(records=json.dumps(CONFIG_MAPS))
+
     def test_without_a_source_there_is_nothing_to_read(self) -> None:
         with pytest.raises(UsageError, match="no source of records"):
             read_records(Api(), Settings())  # type: ignore[arg-type]
