@@ -35,8 +35,8 @@ def kill_during_save(
         fraction: in phase data, the share of the bytes of the save before.
         bytes: instead of a fraction, so many bytes; 0 for none.
         files: instead of a fraction, so many files; 0 for none.
-        means: `freeze` (all processes at one instant), `init` (the first, with its PID namespace), `rank` (the last
-            alone), or by the API: `delete`, `force`, `evict`.
+        means: `freeze` (all processes at one instant), `init` (the first, with its PID namespace), `rank` (one
+            rank's process alone), or by the API: `delete`, `force`, `evict`.
         node: a GPU node, "" for one that the guard chose under the run's seed.
         gpu: for the budget of injections; "" for one that the guard chose.
 

@@ -8,6 +8,7 @@ order and atomicity of what is written, not its durability.
 
 import os
 import signal
+import sys
 import time
 from pathlib import Path
 from typing import Callable, Dict, List, Optional, Set, Tuple
@@ -39,7 +40,15 @@ def carriers_of(variable: str, value: str) -> List[int]:
             continue
         if carries and process_state(pid) not in ENDED:
             found.append(pid)
-    return sorted(found)
+    return sorted(found, key=started)
+
+
+def started(pid: int) -> Tuple[int, int]:
+    """Return a key that sorts processes by age: numbers are used again, clock ticks since the boot are not."""
+    try:
+        return int((PROC / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()[19]), pid
+    except (OSError, IndexError):
+        return sys.maxsize, pid
 
 
 def environment_of(pid: int) -> Dict[str, str]:
@@ -56,18 +65,22 @@ def process_state(pid: int) -> str:
         return ""
 
 
-def cgroup_of(pid: int) -> Dict[str, Path]:
-    """Return where a process is accounted: {V2: directory} or {V1: directory of the freezer}, or {}."""
+def cgroups_of(pid: int) -> List[Tuple[str, Path]]:
+    """Return by which freezers a process can be stopped, and where each has it; version 2 first."""
+    unified = CGROUPS / "unified"
+    root = unified if (unified / "cgroup.controllers").exists() else CGROUPS
+    found = []
     try:
         lines = [line.split(":", 2) for line in (PROC / str(pid) / "cgroup").read_text().splitlines()]
     except OSError:
-        return {}
+        return []
     for number, controllers, path in lines:
-        if "freezer" in controllers.split(","):
-            return {V1: CGROUPS / "freezer" / path.lstrip("/")}
-        if number == "0" and not controllers and (CGROUPS / path.lstrip("/") / "cgroup.freeze").exists():
-            return {V2: CGROUPS / path.lstrip("/")}
-    return {}
+        below = path.lstrip("/")
+        if number == "0" and not controllers and (root / below / "cgroup.freeze").exists():
+            found.insert(0, (V2, root / below))
+        elif "freezer" in controllers.split(",") and (CGROUPS / "freezer" / below / "freezer.state").exists():
+            found.append((V1, CGROUPS / "freezer" / below))
+    return found
 
 
 def members(directory: Path) -> Set[int]:
@@ -90,8 +103,9 @@ class Freezer:
         self._find = find
         self.pids = find()
         self.means, self.directory = SIGNALS, PROC
-        for means, directory in (cgroup_of(self.pids[0]) if self.pids else {}).items():
-            if members(directory) and members(directory) <= set(self.pids):
+        for means, directory in cgroups_of(self.pids[0]) if self.pids else ():
+            inside = members(directory)
+            if self.means == SIGNALS and inside and inside <= set(self.pids):
                 self.means, self.directory = means, directory
 
     def freeze(self) -> bool:

@@ -10,7 +10,7 @@ Spec (JSON):
                pointer: all names are there, the pointer is the old one; retention: an old file has been removed
                step: between two saves
     means      freeze: stop all processes, look, kill them; init: the same, killing the first alone (its PID namespace
-               goes with it); rank: the same, killing the last alone; delete, force, evict: by the API server
+               goes with it); rank: the same, killing one rank's process alone; delete, force, evict: by the API server
     grace_s    how long a pod deleted by the API may take, seconds
     record     how far from there counts as there, bytes; 0 for one write of the save before
     attempts, wait_s, deadline_s     how often, how long to try; when to leave in any case
@@ -214,7 +214,7 @@ class Hunt:
                 "grace_s": self.spec["grace_s"],
                 "note": NOTE,
             }
-        only = {"init": freezer.pids[:1], "rank": freezer.pids[-1:]}.get(means)
+        only = {"init": freezer.pids[:1], "rank": [rank_of(freezer.pids)]}.get(means)
         dead = freezer.kill(only)
         dead_ns = time.monotonic_ns()
         watch.cut()
@@ -250,6 +250,17 @@ def hurry(needed: bool) -> None:
         os.sched_setscheduler(0, policy, os.sched_param(priority))
     except OSError:
         return
+
+
+def rank_of(pids: List[int]) -> int:
+    """Choose one rank's own process: the oldest that a launcher has given a RANK, else the first below the oldest."""
+    for pid in pids:
+        try:
+            if "RANK" in environment_of(pid):
+                return pid
+        except OSError:
+            continue
+    return pids[1] if len(pids) > 1 else pids[0]
 
 
 def follow(trainings: List[Followed], pids: List[int], told_to_go: List[int], deadline_s: float) -> str:

@@ -5,11 +5,22 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from chaos_gpu.payloads.freezer import MARK, SIGNALS, Freezer, carriers_of, environment_of, process_state, writers
+from chaos_gpu.payloads.freezer import (
+    MARK,
+    SIGNALS,
+    V1,
+    V2,
+    Freezer,
+    carriers_of,
+    environment_of,
+    process_state,
+    writers,
+)
 
 CHILDREN = """
 import subprocess, sys, time
@@ -54,6 +65,57 @@ def test_a_kill_ends_all_or_one(workload: tuple[str, Path]) -> None:
     assert carriers_of(MARK, mark) == [parent]
     assert Freezer(lambda: carriers_of(MARK, mark)).kill()
     assert carriers_of(MARK, mark) == []
+
+
+def cgroup(version: str) -> Path:
+    """Where a group of this version can be made."""
+    root = Path("/sys/fs/cgroup")
+    if version == V1:
+        return root / "freezer"
+    return root / "unified" if (root / "unified").is_dir() else root
+
+
+@pytest.fixture(params=[V1, V2])
+def group(request: pytest.FixtureRequest) -> Iterator[tuple[str, Path]]:
+    """A cgroup of its own with a freezer; skipped where none can be made."""
+    path = cgroup(request.param) / f"chaos-gpu-test-{os.getpid()}"
+    try:
+        path.mkdir()
+    except OSError as error:
+        pytest.skip(f"no cgroup can be made: {error}")
+    if not (path / ("freezer.state" if request.param == V1 else "cgroup.freeze")).exists():
+        path.rmdir()
+        pytest.skip(f"no freezer in {path}")
+    yield request.param, path
+    end = time.monotonic() + 10
+    while path.exists() and time.monotonic() < end:
+        with suppress(OSError):  # its processes are not all gone yet
+            path.rmdir()
+
+
+def test_a_cgroup_of_its_own_is_frozen_and_killed(group: tuple[str, Path], workload: tuple[str, Path]) -> None:
+    (version, path), (mark, _) = group, workload
+    pids = carriers_of(MARK, mark)
+    for pid in pids:
+        (path / "cgroup.procs").write_text(str(pid))
+    freezer = Freezer(lambda: carriers_of(MARK, mark))
+    assert (freezer.means, freezer.directory) == (version, path)
+    assert freezer.freeze()
+    assert freezer.frozen()
+    freezer.thaw()
+    assert freezer._await(lambda: not freezer.frozen(), 5)
+    assert freezer.freeze()
+    assert freezer.kill()
+    assert carriers_of(MARK, mark) == []
+
+
+def test_a_cgroup_with_others_in_it_is_left_alone(group: tuple[str, Path], workload: tuple[str, Path]) -> None:
+    (_, path), (mark, _) = group, workload
+    with subprocess.Popen(["sleep", "60"]) as other:
+        for pid in [*carriers_of(MARK, mark), other.pid]:
+            (path / "cgroup.procs").write_text(str(pid))
+        assert Freezer(lambda: carriers_of(MARK, mark)).means == SIGNALS
+        other.kill()
 
 
 def test_who_has_a_file_open_is_found(workload: tuple[str, Path]) -> None:

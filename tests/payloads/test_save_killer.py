@@ -115,3 +115,51 @@ def test_no_training_is_said(tmp_path: Path) -> None:
     assert "no process of the training" in killer.until("failed")["reason"]
     killer.process.communicate(timeout=10)
     assert killer.process.returncode == 3
+
+
+LAUNCHED = """
+import os, subprocess, sys, time
+from pathlib import Path
+import trainer
+role, again = sys.argv[1], [sys.executable, __file__]
+if role == "launcher":
+    subprocess.Popen([*again, "rank"], env={**os.environ, "RANK": "0"}).wait()
+    time.sleep(60)
+elif role == "rank":
+    for step in range(4, 44, 4):
+        subprocess.Popen([*again, str(step)]).wait()
+else:
+    training = trainer.Training(40)
+    training.step = int(role)
+    trainer.Store(Path(os.environ["CHECKPOINT_DIR"]), 9, frozenset()).save(training.state(), 0.6)
+"""
+
+
+def test_a_writer_that_outlives_its_rank_is_waited_for(tmp_path: Path, trainer: Trainer) -> None:
+    """An asynchronous writer of its own process commits after the rank's death: that checkpoint counts."""
+    program = tmp_path / "launched.py"
+    program.write_text(LAUNCHED)
+    trainer.store.mkdir()
+    launcher = subprocess.Popen([sys.executable, str(program), "launcher"], env=trainer.environment)
+    killer = Killer(tmp_path, subject=trainer.mark, means="rank")
+    try:
+        evidence = killer.until("landed", "failed").get("evidence")
+        assert evidence
+        assert evidence["uncommitted"] is True
+        (torn,) = evidence["files"]
+        assert len(evidence["pids"]) == 3
+        assert evidence["orphans"] == evidence["pids"][-1:]
+        assert evidence["store"]["newest_complete"] == torn.replace(".tmp", "")
+        assert launcher.poll() is None, "only the rank was killed"
+        assert killer.end() == 0
+    finally:
+        launcher.kill()
+        launcher.wait()
+
+
+def test_a_container_s_first_process_may_be_killed_alone(tmp_path: Path, trainer: Trainer, training: Process) -> None:
+    killer = Killer(tmp_path, subject=trainer.mark, means="init")
+    assert killer.until("landed", "failed")["evidence"]["pids"] == [training.pid]
+    training.communicate(timeout=10)
+    assert training.returncode == -signal.SIGKILL
+    assert killer.end() == 0
