@@ -1,6 +1,6 @@
 """Who on this cluster detects GPU faults, what it can see, and what it may do about them.
 
-A home-made detector declares itself by a label and an annotation on its DaemonSet:
+A home-made detector declares itself by a label and an annotation on its DaemonSet or Deployment:
     chaos-gpu/detector: <name>
     chaos-gpu/detector-profile: {"transport": "kmsg", "conditions": […], "attribution": […], "actions": ["cordon"]}
 and a remediator by `chaos-gpu/remediator: cordon.drain.reboot` on its Deployment, StatefulSet, DaemonSet or CronJob.
@@ -29,6 +29,7 @@ class Profile(BaseModel):
         conditions: node conditions that it sets, unhealthy when True; `Type=False` for one that is so when False.
         attribution: node labels or annotations in which it says why it cordoned.
         actions: what it, or what acts on its word, may do to a node.
+        dcgm: whether it acts on what DCGM's health watches say.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -37,6 +38,7 @@ class Profile(BaseModel):
     conditions: tuple[str, ...] = ()
     attribution: tuple[str, ...] = ()
     actions: tuple[str, ...] = ()
+    dcgm: bool = False
 
     def sees(self, transport: str) -> bool:
         """Say whether it sees a record that is written so."""
@@ -64,7 +66,8 @@ class Remediator(BaseModel):
 
 
 DAEMONSETS = "/apis/apps/v1/daemonsets"
-WORKLOADS = (DAEMONSETS, "/apis/apps/v1/deployments", "/apis/apps/v1/statefulsets", "/apis/batch/v1/cronjobs")
+DEPLOYMENTS = "/apis/apps/v1/deployments"
+WORKLOADS = (DAEMONSETS, DEPLOYMENTS, "/apis/apps/v1/statefulsets", "/apis/batch/v1/cronjobs")
 NVSENTINEL_CONDITIONS = ("SysLogsXIDError", "SysLogsSXIDError", "SysLogsGPUFallenOff", "GpuAllWatch", "GpuMemWatch")
 NVSENTINEL = Profile(
     transport="bracket",
@@ -73,6 +76,7 @@ NVSENTINEL = Profile(
 )
 KNOWN_DETECTORS: dict[str, Profile] = {
     "syslog-health-monitor": NVSENTINEL,
+    "gpu-health-monitor": NVSENTINEL.model_copy(update={"transport": "", "dcgm": True}),
     "gpud": Profile(transport="both"),
     "node-problem-detector": Profile(transport="both", conditions=("XIDErrors", "GPUMissing")),
     "eks-node-monitoring-agent": Profile(conditions=("AcceleratedHardwareReady=False",)),  # reads no kernel log
@@ -120,7 +124,8 @@ class Watchers(BaseModel):
 def find_watchers(api: Api) -> Watchers:
     """Look through the cluster's workloads. Raises UsageError on a malformed declared profile."""
     workloads = {path: list(api.items(path)) for path in WORKLOADS}
-    detectors = [found for found in map(_detector, workloads[DAEMONSETS]) if found]
+    declared = (each for each in workloads[DEPLOYMENTS] if DETECTOR in (each["metadata"].get("labels") or {}))
+    detectors = [found for found in map(_detector, [*workloads[DAEMONSETS], *declared]) if found]
     remediators = [found for each in workloads.values() for found in map(_remediator, each) if found]
     acting = [Remediator(name=each.name, actions=each.profile.actions) for each in detectors if each.profile.actions]
     return Watchers(detectors=tuple(detectors), remediators=tuple(remediators + acting))

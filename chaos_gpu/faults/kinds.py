@@ -8,8 +8,9 @@ from pydantic import ValidationError
 from chaos_gpu.errors import UsageError
 from chaos_gpu.faults.admission import AdmissionArguments, plan_admission
 from chaos_gpu.faults.application_xid import ApplicationXidArguments, plan_application_xid
-from chaos_gpu.faults.gpu_job import JobArguments, plan_job
 from chaos_gpu.faults.checkpoint import KillArguments, PreemptArguments, plan_kill, plan_preempt
+from chaos_gpu.faults.dcgm import DcgmArguments, plan_dcgm
+from chaos_gpu.faults.gpu_job import JobArguments, plan_job
 from chaos_gpu.faults.plan import Plan
 from chaos_gpu.faults.planning import FaultArguments, Planning
 from chaos_gpu.faults.settings import problems
@@ -29,6 +30,7 @@ class Kind(NamedTuple):
 KINDS = (
     Kind("chaos_gpu.actions.xid", "inject_xid", XidArguments, plan_xid),
     Kind("chaos_gpu.actions.application", "raise_application_xid", ApplicationXidArguments, plan_application_xid),
+    Kind("chaos_gpu.actions.dcgm", "inject_dcgm_error", DcgmArguments, plan_dcgm),
     Kind("chaos_gpu.actions.health", "run_gpu_job", JobArguments, plan_job),
     Kind("chaos_gpu.actions.health", "withdraw_r2", AdmissionArguments, plan_admission),
     Kind("chaos_gpu.actions.checkpoint", "kill_during_save", KillArguments, plan_kill),

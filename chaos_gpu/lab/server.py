@@ -132,12 +132,14 @@ def _make_node(
 
 async def _platform_ready(manager: Manager) -> None:
     """Wait until every daemon set has its pods ready on every node."""
+    if not manager.daemon_sets.objects:  # of all that was seeded before the manager started
+        return
     ready = asyncio.Event()
 
     def check(_kind: str, _obj: dict[str, Any]) -> None:
         statuses = [obj.get("status") or {} for obj in manager.daemon_sets.objects.values()]
         numbers = [(s.get("numberReady", 0), s.get("desiredNumberScheduled", 0)) for s in statuses]
-        if numbers and all(have == wanted == len(NODE_NAMES) for have, wanted in numbers):
+        if all(have == wanted == len(NODE_NAMES) for have, wanted in numbers):
             ready.set()
 
     manager.daemon_sets.on_event(check)

@@ -4,6 +4,8 @@ from chaos_gpu.criteria.criterion import Criterion, Layer, Threshold
 
 _DEVICE = "2 device health"
 _HEALTH_POLICY = "GPU platform verification, layer 2, node health policy"
+_LEVELS = "GPU platform verification, layer 2, diagnostic levels"
+_INJECTION = "GPU platform verification, layer 2, error injection"
 _FATAL = "device/xid-fatal-cordons-node"
 _APPLICATION = "device/xid-application-error-keeps-node"
 _CODES = "device/xid-policy-code-by-code"
@@ -12,6 +14,8 @@ _ADMISSION = "device/admission-needs-diagnostics"
 _DURING_JOB = "device/xid-during-job-runs-diagnostics"
 _WEEKLY = "device/idle-nodes-are-diagnosed-weekly"
 _PROBES = "chaos_gpu.probes.health"
+_READ = "device/diagnostics-are-read-right"
+_REACHES = "device/dcgm-error-reaches-platform"
 _CORDON = Threshold(name="cordon", default=60, unit="s", env="CHAOS_GPU_CORDON_S")
 
 _HOLD = Threshold(name="hold", default=5, unit="s", env="CHAOS_GPU_HOLD_S")
@@ -114,6 +118,31 @@ _CRITERIA = (
         probes=("chaos_gpu.probes.device.time_to_cordon",),
         catches={_FATAL: ("detector-slow", "detector-misses-every-second")},
     ),
+    Criterion(
+        id="DEV-08",
+        layer=_DEVICE,
+        statement="What DCGM says of a node is whole, about every GPU, of the level that was asked for, and calls a "
+        "warning a warning; zero GPUs or a paused engine count as no result.",
+        source=_LEVELS,
+        thresholds=(),
+        probes=("chaos_gpu.probes.dcgm.diagnosis_reads_right", "chaos_gpu.probes.dcgm.health_grades_right"),
+        catches={_READ: ("dcgm-warn-as-fail", "dcgm-paused-says-healthy", "dcgm-truncated-json")},
+    ),
+    Criterion(
+        id="DEV-09",
+        layer=_DEVICE,
+        statement="An error in DCGM reaches the platform: the health watch sees it, the exporter shows it, the "
+        "platform takes the node out of service in time, and nothing of it is left afterwards.",
+        source=_INJECTION,
+        thresholds=(_CORDON, Threshold(name="echo", default=90, unit="s", env="CHAOS_GPU_ECHO_S")),
+        probes=(
+            "chaos_gpu.probes.dcgm.health_sees_error",
+            "chaos_gpu.probes.dcgm.error_exported",
+            "chaos_gpu.probes.dcgm.platform_acts_on_error",
+            "chaos_gpu.probes.dcgm.error_gone",
+        ),
+        catches={_REACHES: ("exporter-not-updated", "health-not-watched")},
+    ),
 )
 
 DEVICE = Layer(
@@ -127,11 +156,14 @@ DEVICE = Layer(
         _ADMISSION: ("health-policy",),
         _DURING_JOB: ("detector", "health-policy"),
         _WEEKLY: ("health-policy",),
+        _REACHES: ("dcgm-agent",),
     },
     uses={
         _COVERAGE: ("journal",),
         _ADMISSION: ("dcgm-engine",),
         _DURING_JOB: ("dcgm-engine",),
         _WEEKLY: ("dcgm-engine",),
+        _READ: ("dcgm-engine",),
+        _REACHES: ("dcgm-engine", "dcgm-exporter"),
     },
 )

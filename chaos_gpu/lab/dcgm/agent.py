@@ -98,7 +98,14 @@ class Agent:
             say("already-cordoned", node=self._node)
             return
         incident, uuid = trouble
-        note = {"detector": NAME, "gpu": uuid, "system": incident.system, "record": incident.text, "at": rfc3339()}
+        note = {
+            "detector": NAME,
+            "code": incident.code,
+            "gpu": uuid,
+            "system": incident.system,
+            "record": incident.text,
+            "at": rfc3339(),
+        }
         metadata = {
             "resourceVersion": node["metadata"]["resourceVersion"],
             "annotations": {ANNOTATION: json.dumps(note)},
@@ -140,7 +147,8 @@ class Agent:
 
 def _told(trouble: Trouble) -> str:
     incident, uuid = trouble
-    return f"DCGM health {incident.grade} of {uuid} (GPU {incident.gpu}), {incident.system}: {incident.text}"
+    what = f"DCGM error {incident.code} ({incident.grade}) of {uuid}"
+    return f"{what}, GPU {incident.gpu}, {incident.system}: {incident.text}"
 
 
 def main() -> None:

@@ -33,6 +33,8 @@ class Incident(NamedTuple):
     grade: str
     """`Warning` or `Failure`."""
     text: str
+    code: int
+    """DCGM's number of the error; of an Xid, the Xid."""
 
 
 class Latest(NamedTuple):
@@ -43,14 +45,17 @@ class Latest(NamedTuple):
     at_least: float
     system: str
     grade: str
+    code: int
     text: str
 
 
 LATEST_RULES = (
-    Latest(392, "m", 1, MEMORY, "Warning", "GPU {gpu} has pages that wait to be retired. Reset it or reboot the node."),
-    Latest(393, "m", 512, MEMORY, "Warning", "GPU {gpu} has {value:.0f} rows remapped for uncorrectable errors."),
-    Latest(395, "m", 1, MEMORY, "Failure", "GPU 0 had uncorrectable memory errors and row remapping failed."),
-    Latest(1507, "m", 1, MEMORY, "Failure", "GPU {gpu} has memory that cannot be repaired."),
+    Latest(
+        392, "m", 1, MEMORY, "Warning", 6, "GPU {gpu} has pages that wait to be retired. Reset it or reboot the node."
+    ),
+    Latest(393, "m", 512, MEMORY, "Warning", 132, "GPU {gpu} has {value:.0f} rows remapped for uncorrectable errors."),
+    Latest(395, "m", 1, MEMORY, "Failure", 80, "GPU 0 had uncorrectable memory errors and row remapping failed."),
+    Latest(1507, "m", 1, MEMORY, "Failure", 52, "GPU {gpu} has memory that cannot be repaired."),
 )
 
 
@@ -62,17 +67,18 @@ class Change(NamedTuple):
     above: float
     system: str
     grade: str
+    code: int
     text: str
 
 
 CHANGE_RULES = (
-    Change(202, "p", REPLAYS_PER_MINUTE, PCIE, "Warning", "GPU {gpu}: {value:.0f} PCIe replays in the last minute."),
-    Change(240, "t", 0, POWER, "Warning", "GPU {gpu} was slowed down by its power limit."),
-    Change(241, "t", 0, THERMAL, "Warning", "GPU {gpu} was slowed down by heat."),
-    Change(409, "n", 0, NVLINK, "Warning", "GPU {gpu}: {value:.0f} CRC errors of NVLink flits."),
-    Change(419, "n", 0, NVLINK, "Warning", "GPU {gpu}: {value:.0f} CRC errors of NVLink data."),
-    Change(429, "n", 0, NVLINK, "Failure", "GPU {gpu}: {value:.0f} replay errors of NVLink."),
-    Change(439, "n", 0, NVLINK, "Failure", "GPU {gpu}: {value:.0f} recovery errors of NVLink."),
+    Change(202, "p", REPLAYS_PER_MINUTE, PCIE, "Warning", 3, "GPU {gpu}: {value:.0f} PCIe replays in the last minute."),
+    Change(240, "t", 0, POWER, "Warning", 12, "GPU {gpu} was slowed down by its power limit."),
+    Change(241, "t", 0, THERMAL, "Warning", 10, "GPU {gpu} was slowed down by heat."),
+    Change(409, "n", 0, NVLINK, "Warning", 13, "GPU {gpu}: {value:.0f} CRC errors of NVLink flits."),
+    Change(419, "n", 0, NVLINK, "Warning", 13, "GPU {gpu}: {value:.0f} CRC errors of NVLink data."),
+    Change(429, "n", 0, NVLINK, "Failure", 71, "GPU {gpu}: {value:.0f} replay errors of NVLink."),
+    Change(439, "n", 0, NVLINK, "Failure", 71, "GPU {gpu}: {value:.0f} recovery errors of NVLink."),
 )
 
 
@@ -88,27 +94,31 @@ def _of_gpu(engine: Engine, gpu: Gpu, systems: str) -> Iterator[Incident]:
     if "m" in systems and any(value >= 1 for value in engine.recent(gpu, 311)[-1:]):
         count = engine.recent(gpu, 311)[-1]
         text = f"Detected {count:.0f} volatile double-bit ECC error(s) in GPU {number}. Drain the GPU and reset it"
-        yield Incident(number, MEMORY, "Failure", f"{text} or reboot the node.")
+        yield Incident(number, MEMORY, "Failure", f"{text} or reboot the node.", 4)
     for latest in LATEST_RULES:
         value = engine.latest(gpu, latest.field) if latest.letter in systems else None
         if value is not None and value >= latest.at_least:
-            yield Incident(number, latest.system, latest.grade, latest.text.format(gpu=number, value=value))
+            yield Incident(
+                number, latest.system, latest.grade, latest.text.format(gpu=number, value=value), latest.code
+            )
     if "i" in systems and engine.latest(gpu, 84) == 0:
-        yield Incident(number, INFOROM, "Warning", f"The InfoROM of GPU {number} is corrupt.")
+        yield Incident(number, INFOROM, "Warning", f"The InfoROM of GPU {number} is corrupt.", 9)
     for change in CHANGE_RULES:
         values = engine.recent(gpu, change.field) if change.letter in systems else []
         moved = abs(values[-1] - values[0]) if values else 0
         if moved > change.above:
-            yield Incident(number, change.system, change.grade, change.text.format(gpu=number, value=moved))
+            yield Incident(
+                number, change.system, change.grade, change.text.format(gpu=number, value=moved), change.code
+            )
 
 
 def _of_xids(engine: Engine, gpu: Gpu) -> Iterator[Incident]:
     for xid in dict.fromkeys(engine.xids(gpu)):
         text = (FELL_OFF if xid == 79 else XID_TEXT).format(gpu=gpu.number, xid=xid)
         if xid in XID_FAILS or xid in XID_WARNS:
-            yield Incident(gpu.number, INTERNAL, "Failure" if xid in XID_FAILS else "Warning", text)
+            yield Incident(gpu.number, INTERNAL, "Failure" if xid in XID_FAILS else "Warning", text, xid)
         elif xid in XID_OF_MEMORY and "m" in (engine.health_systems or ""):
-            yield Incident(gpu.number, MEMORY, XID_OF_MEMORY[xid], text)
+            yield Incident(gpu.number, MEMORY, XID_OF_MEMORY[xid], text, xid)
 
 
 def worst(grades: list[str]) -> str:

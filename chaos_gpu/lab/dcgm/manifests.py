@@ -18,7 +18,7 @@ ANNOTATION = "dcgm-health.lab/cordoned-by"
 ENGINE_IMAGE = "nvcr.io/nvidia/cloud-native/dcgm:4.6.0-1-ubuntu22.04"
 EXPORTER_IMAGE = "nvcr.io/nvidia/k8s/dcgm-exporter:4.6.0-4.8.2-distroless"
 AGENT_IMAGE = "registry.example/dcgm-health-agent:1"
-PROFILE = {"conditions": [CONDITION], "attribution": [ANNOTATION], "actions": ["cordon"]}
+PROFILE = {"conditions": [CONDITION], "attribution": [ANNOTATION], "actions": ["cordon"], "dcgm": True}
 RULES = [
     {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "patch"]},
     {"apiGroups": [""], "resources": ["nodes/status"], "verbs": ["patch"]},
@@ -38,18 +38,19 @@ def _field(name: str, path: str) -> Json:
 _NODE_NAME = _field("NODE_NAME", "spec.nodeName")
 
 
-def dcgm_objects(*, engine: bool, agent: bool) -> list[Json]:
+def dcgm_objects(*, engine: bool, exporter: bool, agent: bool) -> list[Json]:
     """Return the objects in the order to apply them.
 
     Args:
         engine: run a standalone engine on each node; else the exporter has its embedded one, as by the operator's
             defaults.
+        exporter: run the metrics exporter.
         agent: run the agent that acts on health.
     """
     remote = [{"name": "DCGM_REMOTE_HOSTENGINE_INFO", "value": f"{ENGINE}:5555"}] if engine else []
     objects: list[Json] = [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": OPERATOR}}]
     objects += [_daemon_set(OPERATOR, ENGINE, _engine())] if engine else []
-    objects.append(_daemon_set(OPERATOR, EXPORTER, _exporter(remote)))
+    objects += [_daemon_set(OPERATOR, EXPORTER, _exporter(remote))] if exporter else []
     return objects + (_agent_objects() if agent else [])
 
 

@@ -1,0 +1,158 @@
+"""An error in DCGM by the real `chaos run`: refused where it must be, put back whatever becomes of the runner."""
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chaos_gpu.errors import Refused
+from chaos_gpu.faults import dcgm_pods
+from chaos_gpu.lab.dcgm.dcgmi import answer
+from chaos_gpu.lab.dcgm.engine import opened, state_file
+from chaos_gpu.lab.dcgm.manifests import dcgm_objects
+from tests.engine.site import Json, Nursery, Site, activity, experiment, over, unchanged
+from tests.engine.test_refusals import check_refused
+from tests.lab.conftest import running_lab
+
+PARTS = [part for name in ("dcgm-engine", "dcgm-exporter", "dcgm-agent") for part in ("--only", name)]
+NODE = "gpu-node-2"
+HERE = {"CHAOS_GPU_NODE": NODE, "CHAOS_GPU_GPU": "5"}
+
+
+@pytest.fixture(scope="module")
+def open_lab(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """A lab with DCGM on its nodes, for the fixture `site`."""
+    with running_lab(tmp_path_factory.mktemp("dcgm") / "lab", PARTS, env={"CHAOS_GPU_CORDON_S": "2"}) as lab:
+        made = Site(lab, nursery, tmp_path_factory.mktemp("runs"))
+        code, text = made.cli("install")
+        assert code == 0, text
+        yield made
+
+
+def dcgm(fault: str = "bad", **arguments: Any) -> Json:
+    return activity("action", fault, "chaos_gpu.actions.dcgm", "inject_dcgm_error", fault=fault, **arguments)
+
+
+def engine_of(site: Site, node: str = NODE) -> Path:
+    return site.lab.root / "nodes" / node / "dcgm"
+
+
+def latest(site: Site, field: int, gpu: int = 5) -> float | None:
+    with opened(engine_of(site)) as engine:
+        return engine.latest(engine.gpus[gpu], field)
+
+
+def until(what: Callable[[], bool], limit_s: float = 60) -> None:
+    end = time.monotonic() + limit_s
+    while not what():
+        assert time.monotonic() < end, "it did not come about"
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ({}, "one of both"),
+        ({"error": "inforom", "field": 84}, "one of both"),
+        ({"error": "bit-rot"}, "no error 'bit-rot'"),
+        ({"field": 397, "value": "1"}, "field 397"),
+        ({"field": 311, "value": "abc"}, "not a number"),
+        ({"field": 237, "value": "0"}, "outside of a table"),
+        ({"field": 311, "value": 1}, "value: .*valid string"),
+        ({"error": "xid"}, "engine restart needed"),
+        ({"field": 230, "value": "31"}, "engine restart needed"),
+        ({"error": "inforom", "fault": "Not A Label"}, "DNS label"),
+    ],
+)
+def test_what_may_not_be_injected_changes_nothing(site: Site, arguments: Json, says: str) -> None:
+    files = [state_file(engine_of(site, f"gpu-node-{n}")) for n in range(4)]
+    until(lambda: all(file.exists() for file in files))  # the agent has set its watches
+    states = [file.read_bytes() for file in files]
+    with unchanged(site):
+        ended = site.run(experiment(dcgm(**{"fault": "bad", **arguments}), *over(arguments.get("fault", "bad"))))
+    check_refused(ended, says)
+    assert [file.read_bytes() for file in files] == states
+
+
+def pods(*, engine: bool, change: Callable[[list[Json]], None] = lambda _: None) -> Any:
+    """An API server that shows DCGM's pods of one node, as made by the operator."""
+    found = []
+    for obj in dcgm_objects(engine=engine, exporter=True, agent=False):
+        if obj["kind"] == "DaemonSet":
+            meta = {"namespace": "gpu-operator", "name": obj["metadata"]["name"], "labels": obj["metadata"]["labels"]}
+            ready = {"podIP": "10.0.0.7", "conditions": [{"type": "Ready", "status": "True"}]}
+            found.append({"metadata": meta, "spec": obj["spec"]["template"]["spec"], "status": ready})
+    found = json.loads(json.dumps(found))
+    change(found)
+
+    class Shown:
+        def items(self, path: str, labels: str = "", fields: str = "") -> list[Json]:
+            assert (path, labels, fields) == ("/api/v1/pods", "", "spec.nodeName=n")
+            return found
+
+    return Shown()
+
+
+def distroless(found: list[Json]) -> None:
+    found[0]["spec"]["containers"][0]["image"] = "registry/dcgm:4.6.0-distroless"
+
+
+def starting(found: list[Json]) -> None:
+    found[0]["status"]["conditions"][0]["status"] = "False"
+
+
+def hidden(found: list[Json]) -> None:
+    del found[:]
+
+
+def on_host(found: list[Json]) -> None:
+    env = found[0]["spec"]["containers"][0]["env"]
+    env.append({"name": "DCGM_REMOTE_HOSTENGINE_INFO", "value": "localhost:5555"})
+
+
+def test_a_standalone_engine_is_found() -> None:
+    dcgm_pods.check_engine(pods(engine=True), "n")
+    dcgm_pods.check_engine(pods(engine=False, change=on_host), "n")
+    assert dcgm_pods.metrics_url(pods(engine=True), "n") == "http://10.0.0.7:9400/metrics"
+    assert dcgm_pods.metrics_url(pods(engine=True, change=hidden), "n") == ""
+
+
+@pytest.mark.parametrize(
+    ("engine", "change", "says", "remedy"),
+    [
+        (False, lambda _: None, "embedded engine", "dcgm.enabled=true"),
+        (False, hidden, "no standalone DCGM engine on node n: none", "dcgm.enabled=true"),
+        (True, distroless, "has no dcgmi", "image"),
+        (True, starting, "not ready", "gpu-operator/nvidia-dcgm"),
+    ],
+)
+def test_an_engine_that_takes_no_sample_is_refused(
+    engine: bool, change: Callable[[list[Json]], None], says: str, remedy: str
+) -> None:
+    with pytest.raises(Refused, match=says) as refused:
+        dcgm_pods.check_engine(pods(engine=engine, change=change), "n")
+    assert remedy in refused.value.remedy
+
+
+def test_it_is_there_for_the_run_and_put_back(site: Site) -> None:
+    ended = site.run(experiment(dcgm(error="row-remap-failure"), *over("bad")), **HERE)
+    assert ended.result.exit_code == 2, ended.text  # it judges nothing
+    out = ended.output_of("bad")["output"]
+    assert (out["node"], out["field"], out["value"], out["prior"]) == (NODE, 395, 1, 0)
+    assert ended.guard["recovery"]["open"] == []
+    assert any("took it back" in text for text in ended.guard["recovery"]["restored"])
+    assert latest(site, 395) == 0
+    assert "Failure" not in answer(["health", "-g", "0", "-c"], engine_of(site)).out
+
+
+def test_a_runner_that_is_killed_leaves_nothing_in_the_engine(site: Site) -> None:
+    hold = activity("action", "hold", "chaos_gpu.actions.run", "hold", seconds=60)
+    started = site.start(experiment(dcgm(error="inforom"), hold, *over("bad")), CHAOS_GPU_RUN="dies", **HERE)
+    until(lambda: latest(site, 84) == 0)
+    until(lambda: site.ledger("dies").get("fault.bad", {}).get("state") == "landed")
+    started.process.kill()
+    until(lambda: latest(site, 84) == 1)
+    until(lambda: site.ledger("dies")["state"] == "closed")
