@@ -69,7 +69,7 @@ def cgroups_of(pid: int) -> List[Tuple[str, Path]]:
     """Return by which freezers a process can be stopped, and where each has it; version 2 first."""
     unified = CGROUPS / "unified"
     root = unified if (unified / "cgroup.controllers").exists() else CGROUPS
-    found = []
+    found: List[Tuple[str, Path]] = []
     try:
         lines = [line.split(":", 2) for line in (PROC / str(pid) / "cgroup").read_text().splitlines()]
     except OSError:

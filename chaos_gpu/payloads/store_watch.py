@@ -90,6 +90,8 @@ class Save:
         """Begin."""
         self.begun_ns = self.changed_ns = now_ns
         self.pointed_ns = 0
+        self.begun_unseen = False
+        """Whether a part of it was there when the watch began: then it is none to measure others by."""
         self.tracks: List[Track] = []
         self.members: Set[str] = set()
         self.ladder: List[int] = []
@@ -210,6 +212,7 @@ class StoreWatch:
         if current is None or (anew if member in current.members else kind_of_name(member) in known):
             self._close()
             current = self.current = Save(now_ns)
+        current.begun_unseen = current.begun_unseen or name in self._past
         whole = self.learned.size if self.learned else 0
         track = Track(name, seen, preallocated=whole > 0 and seen.size >= WHOLE * whole and seen.allocated < seen.size)
         self._tracks[seen.inode] = track
@@ -224,6 +227,8 @@ class StoreWatch:
         if save is None:
             return
         self.finished.append(save)
+        if save.begun_unseen:
+            return
         size = sum(track.seen.size for track in save.tracks)
         self.learned = Learned(save.names, size, save.durable_s, tuple(save.ladder), bool(save.pointed_ns))
 

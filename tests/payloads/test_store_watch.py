@@ -213,6 +213,20 @@ def test_a_save_is_over_when_nothing_changes(store: Watched) -> None:
     assert len(store.watch.finished) == 1
 
 
+def test_a_save_that_had_begun_before_the_watch_is_none_to_measure_by(tmp_path: Path) -> None:
+    (tmp_path / "step-4.pt.tmp").write_bytes(b"x" * 3000)
+    store = Watched(tmp_path)
+    store.grow("step-4.pt.tmp", 1000)
+    store.rename("step-4.pt.tmp", "step-4.pt")
+    store.grow("step-8.pt.tmp", 1000)
+    assert len(store.watch.finished) == 1
+    assert store.watch.learned is None
+    store.save(8, parts=3)
+    store.grow("step-12.pt.tmp", 1000)
+    assert store.watch.learned is not None
+    assert store.watch.learned.ladder == (1000, 2000, 3000, 4000)
+
+
 def test_logs_belong_to_no_save(store: Watched) -> None:
     assert store.grow("train.log", 2000) is None
     assert store.watch.garbage() == {}
