@@ -106,7 +106,7 @@ def read_in_child(path: str, against: str, deep: bool, on_progress: Progress) ->
                     if event["event"] == "reading":
                         on_progress(event["bytes"], event["total"])
                     elif event["event"] == "answer":
-                        return dict(event["document"])
+                        return _readable(event["document"])
                     else:
                         raise UsageError(event["reason"])
         finally:
@@ -114,6 +114,12 @@ def read_in_child(path: str, against: str, deep: bool, on_progress: Progress) ->
     raise UsageError(
         f"{path} cannot be judged: {_ending(child.returncode)}", remedy="chaos-gpu explain checkpoint --shallow"
     )
+
+
+def _readable(document: dict[str, Any]) -> dict[str, Any]:
+    """Return it with names that are no UTF-8 made so; they could not be printed."""
+    text = json.dumps(document, ensure_ascii=False)
+    return dict(document if text.isascii() else json.loads(text.encode(errors="replace")))
 
 
 def _events(descriptor: int) -> Iterator[dict[str, Any]]:

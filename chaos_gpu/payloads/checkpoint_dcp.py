@@ -121,9 +121,11 @@ def _check_extents(files: Files, path: str, items: List[Item], reading: Reading,
 
 
 def _name_components(items: List[Item], reading: Reading, others: str) -> None:
-    named = {component for item in items for component in [fqn_component(item.fqn)[0]] if component}
+    kinds = {item.fqn: item.is_bytes for item in items}
+    found = [(fqn_component(fqn)[0], is_bytes) for fqn, is_bytes in kinds.items()]
+    named = {component for component, _ in found if component}
     reading.components |= named
-    nameless = any(not item.is_bytes and not fqn_component(item.fqn)[0] for item in items)
+    nameless = any(not component and not is_bytes for component, is_bytes in found)
     if nameless and (others or "model" not in named):
         reading.components.add(others or "model")
 

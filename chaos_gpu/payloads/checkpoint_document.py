@@ -38,7 +38,7 @@ def inspect(path: str, against: str = "", deep: bool = True, tick: Tick = no_tic
         if members:
             if against:
                 raise CheckpointError(f"{shown(path)} is a store of several: compare one of its members")
-            return _store(real, members, deep, tick)
+            return {"path": path, **_store(real, members, deep, tick)}
         reading = _with_peers(Files(os.path.dirname(real), tick), real, deep)
         document = {"path": path, **reading.as_json()}
         if against:
@@ -96,7 +96,7 @@ def _with_peers(files: Files, path: str, deep: bool) -> Reading:
     for _, name in older[::-1][:PEERS_TRIED]:
         try:
             peer = read_one(files, os.path.join(folder, name), deep=False)
-        except (CheckpointError, Torn):
+        except (CheckpointError, Torn, OSError):
             continue
         if peer.complete == "yes":
             _weigh(reading, name, peer)
@@ -140,6 +140,9 @@ def _store(path: str, names: List[str], deep: bool, tick: Tick) -> Dict[str, Any
     sizes = {name: sum(files.sizes(os.path.join(path, name)).values()) for name in names}
     everything = deep and sum(sizes.values()) <= ALL_DEEP_BYTES
     readings = [(name, _member(files, path, name, everything)) for name in names]
+    readings = [
+        each for each in readings if os.path.lexists(os.path.join(path, each[0]))
+    ]  # a rotation goes on meanwhile
     readings.sort(key=lambda each: (-1 if each[1].step is None else each[1].step, each[0]))
     _deepen(files, path, readings, deep and not everything)
     _weigh_all(readings)
@@ -147,7 +150,6 @@ def _store(path: str, names: List[str], deep: bool, tick: Tick) -> Dict[str, Any
     garbage = sorted(name for name in names_in(path) if GARBAGE.fullmatch(name))
     pointers = _pointers(files, path)
     return {
-        "path": path,
         "format": "store",
         "newest_complete": complete[-1] if complete else None,
         "latest": _latest(pointers, readings),
@@ -164,7 +166,7 @@ def _member(files: Files, path: str, name: str, deep: bool) -> Reading:
     """Read one member. What is hostile, or of no known format, does not hide the others."""
     try:
         reading = read_one(files, os.path.join(path, name), deep)
-    except (CheckpointError, Torn) as error:
+    except (CheckpointError, Torn, OSError) as error:
         reading = Reading("unsupported")
         reading.doubts.append(str(error))
         reading.step = kind_step(name)
@@ -226,8 +228,15 @@ def _store_notes(path: str, pointers: Dict[str, str], readings: List[Tuple[str, 
         notes.append(f"the pointer names {target}, which is not there")
     elif target in known and known[target].complete != "yes":
         notes.append(f"{target} would be taken as the latest, and is not complete")
-    times = [(os.stat(os.path.join(path, name)).st_mtime_ns, name) for name, _ in readings]
+    times = [(time, name) for name, _ in readings for time in _mtimes(os.path.join(path, name))]
     for (earlier, name), (later, higher) in zip(times, times[1:]):  # noqa: B905
         if later + 10**9 < earlier:
             notes.append(f"{higher} is of a higher step than {name}, but older: left by another run, or copied")
     return notes[:MAX_MEMBERS]
+
+
+def _mtimes(path: str) -> List[int]:
+    try:
+        return [os.stat(path).st_mtime_ns]
+    except FileNotFoundError:
+        return []

@@ -6,7 +6,7 @@ Shared by the modules of the checkpoint reader, which a pod gets as one file; th
 import os
 import stat
 import zlib
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Callable, Dict, Iterator, List, Optional
 
 CHUNK_BYTES = 1 << 19
@@ -137,14 +137,16 @@ class Files:
             return span.head(limit).decode("utf-8", errors="replace")
 
     def sizes(self, path: str) -> Dict[str, int]:
-        """Return {relative name: bytes} of all files below a directory, or of the file itself; links inside it count.
+        """Return {relative name: bytes} of all files below a directory, or of the file itself; none of what vanished.
 
         Raises:
             CheckpointError: it cannot be listed, or holds more than 200,000 files.
         """
-        if not os.path.isdir(path):
-            return {os.path.basename(path): os.stat(path).st_size}
         found: Dict[str, int] = {}
+        if not os.path.isdir(path):
+            with suppress(FileNotFoundError):
+                found[os.path.basename(path)] = os.stat(path).st_size
+            return found
         for folder, _, names in os.walk(path, onerror=_unlisted):
             for name in names:
                 full = os.path.join(folder, name)

@@ -4,6 +4,7 @@ Names are matched whole, never by a part: `sampler` is no `scaler`. A name that 
 """
 
 import re
+from functools import lru_cache
 from typing import Any, Dict, Iterable, Optional, Tuple
 
 from chaos_gpu.payloads.checkpoint_pickle import Made, Tensor
@@ -40,6 +41,7 @@ LIGHTNING_SKIPS = (
 )
 
 
+@lru_cache(maxsize=1 << 14)
 def component_of(key: str) -> Optional[str]:
     """Return the component that a key names, None where it names none."""
     return next((component for component, pattern in WHOLE_NAMES if pattern.fullmatch(key)), None)

@@ -7,8 +7,8 @@ from chaos_gpu.payloads.checkpoint_files import CheckpointError
 from chaos_gpu.payloads.checkpoint_pickle import Made, Name, Storage, Tensor
 
 COMPONENTS = ("model", "optimizer", "scheduler", "rng", "data", "scaler")
-MAX_VALUES = 4_000_000
-MAX_DEPTH = 64
+MAX_VALUES = 1_000_000
+MAX_DEPTH = 32
 MAX_REASONS = 20
 
 
@@ -78,7 +78,7 @@ def leaves_of(value: Any, name: str) -> Iterator[Tuple[str, Any]]:
     """Yield (dotted name, value) of a tree: tensors and plain values; a list of plain values is one of them.
 
     Raises:
-        CheckpointError: nested deeper than 64, or more than 4,000,000 values (shared parts count each time).
+        CheckpointError: nested deeper than 32, or more than 1,000,000 values (shared parts count each time).
     """
     pending, seen = [(name, value, 0)], 0
     while pending:

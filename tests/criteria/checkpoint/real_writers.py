@@ -1,6 +1,6 @@
-"""Write checkpoints with the real libraries: run with a Python that has torch, numpy and safetensors; argument: where to.
+"""Write checkpoints with the real libraries: run with a Python that has torch, numpy and safetensors.
 
-Writes the same training at step 1 in every form, and at step 2 as torch.save and DCP.
+Its argument is where to. It writes the same training at step 1 in every form, and at step 2 as torch.save and DCP.
 """
 
 import os

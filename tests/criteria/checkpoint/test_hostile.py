@@ -56,6 +56,7 @@ CALLING = {
     "STACK_GLOBAL": b"\x80\x04\x8c\x05posix\x8c\x06system\x93\x8c\x08touch {}\x85R.",
     "getattr chain": b"c__builtin__\ngetattr\n(c__builtin__\n__import__\nS'os'\ntR.",
     "dunder": b"ctorch\n__builtins__\n.",
+    "dotted attribute": b"\x80\x04\x8c\x13torch.serialization\x8c\x09os.system\x93.",
     "BUILD on a class": b"\x80\x02ctorch\nThing\n}X\x01\x00\x00\x00aK\x01sb.",
     "extension registry": b"\x80\x02\x82\x01.",
     "persistent line": b"Pwhatever\n.",
