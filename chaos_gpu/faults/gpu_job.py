@@ -1,6 +1,9 @@
 """Fault: a job of our own that holds GPUs of a node, for what a platform must do while a job runs."""
 
+from pydantic import Field
+
 from chaos_gpu.cluster.client import JsonObject
+from chaos_gpu.errors import Refused
 from chaos_gpu.faults.names import INJECTOR, NAMESPACE, marker_of
 from chaos_gpu.faults.plan import Plan
 from chaos_gpu.faults.planning import GpuFaultArguments, Planning
@@ -19,15 +22,21 @@ GPU = "nvidia.com/gpu"
 class JobArguments(GpuFaultArguments):
     """The job: how many GPUs it asks for. Which of the node's it gets is the device plugin's to say."""
 
-    gpus: int = 1
+    gpus: int = Field(default=1, ge=1)
 
 
 def plan_job(planning: Planning, wanted: JobArguments) -> Plan:
     """Decide a sacrificial job on the target node.
 
-    Raises: UsageError for a name that is none, TargetError without a target.
+    Raises: UsageError for a name that is none, Refused for more GPUs than the guard allows, TargetError without a
+    target.
     """
     check_name(wanted.fault)
+    if wanted.gpus > planning.guard.gpus:
+        raise Refused(
+            f"{wanted.fault} asks for {wanted.gpus} GPUs, {planning.guard.gpus} may be touched",
+            remedy="raise the guard's `gpus`",
+        )
     aim = planning.aim(wanted)
     lacking = obstacle(planning.api, planning.settings)
     return Plan(

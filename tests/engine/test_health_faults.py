@@ -19,10 +19,11 @@ import jsonpatch
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from chaos_gpu.cluster.client import Deadlines
 from chaos_gpu.cluster.clock import compare_with_server
-from chaos_gpu.errors import ApiError, ApiUnavailable, UsageError
+from chaos_gpu.errors import ApiError, ApiUnavailable, Refused, UsageError
 from chaos_gpu.faults.admission import AdmissionArguments, Mark, plan_admission
 from chaos_gpu.faults.detectors import Watchers
 from chaos_gpu.faults.gpu_job import JobArguments, plan_job
@@ -119,18 +120,25 @@ def test_a_mark_that_is_none_is_refused(text: str) -> None:
 
 
 def test_the_job_asks_for_gpus_and_for_nothing_else() -> None:
-    plan = plan_job(planning(Api(), [node()]), JobArguments(fault="our-job", gpus=2))
+    plan = plan_job(planning(Api(), [node()]), JobArguments(fault="our-job", gpus=1))
     assert plan.obstacles == {}
     assert plan.consequence is None
     assert plan.pod is not None
     (container,) = plan.pod["spec"]["containers"]
-    assert container["resources"]["limits"]["nvidia.com/gpu"] == "2"
+    assert container["resources"]["limits"]["nvidia.com/gpu"] == "1"
     assert container["securityContext"]["runAsNonRoot"]
     assert not plan.pod["spec"]["automountServiceAccountToken"]
     assert plan.pod["spec"]["nodeName"] == "n0"
     assert all(mount.get("readOnly") for mount in container["volumeMounts"])
     lacking = plan_job(planning(Api([]), [node()]), JobArguments(fault="our-job"))
     assert set(lacking.obstacles) == {"DEV-02", "DEV-03", "DEV-05"}
+
+
+def test_the_job_takes_no_more_gpus_than_the_guard_allows() -> None:
+    with pytest.raises(Refused, match="asks for 2 GPUs, 1 may be touched"):
+        plan_job(planning(Api(), [node()]), JobArguments(fault="our-job", gpus=2))
+    with pytest.raises(ValidationError):
+        JobArguments(fault="our-job", gpus=0)
 
 
 def test_the_job_says_what_it_was_given_and_ends_when_told(tmp_path: Path) -> None:
