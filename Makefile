@@ -8,6 +8,9 @@ PYTEST_ARGS ?=
 SWEEP_ARGS ?=
 export PYTHON VENV
 
+# Tests wait more than they compute; those of the cluster share one, so they go to one worker.
+WORKERS := --numprocesses=auto --maxprocesses=4 --dist=loadgroup
+
 EXPERIMENTS := device/xid-fatal-cordons-node device/xid-application-error-keeps-node
 
 # The installed programs come first on PATH, also for what they start.
@@ -17,7 +20,7 @@ IN_SITE := cd "$(VENV)" && PATH="$$PWD/bin:$$PATH"
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test smoke check bench sweep cluster-up cluster-status cluster-down test-cluster clean
+.PHONY: help demo test smoke check bench sweep cluster-build cluster-up cluster-status cluster-down test-cluster clean
 
 help:           ## this list
 	@sed -n 's/^\([a-z-]*\): *## /  make \1@/p' Makefile | tr '@' '\t' | expand -t 24
@@ -26,9 +29,9 @@ demo:           ## the two first experiments on the embedded GPU platform; exits
 	@.ci/venv base
 	@$(IN_VENV) chaos-gpu lab run -- chaos-gpu run $(EXPERIMENTS)
 
-test:           ## every test, on the installed wheel
+test:           ## every test, on the installed wheel; those on a real cluster where one can run and is built
 	@.ci/venv dev
-	@$(IN_VENV) pytest $(PYTEST_ARGS)
+	@$(IN_VENV) pytest $(WORKERS) $(PYTEST_ARGS)
 
 smoke:          ## the short part of the tests, for a second Python
 	@.ci/venv dev
@@ -56,6 +59,10 @@ sweep:          ## kill the runner at every request of a run, one after the othe
 	@.ci/venv dev
 	@$(IN_VENV) python tests/engine/sweep.py $(SWEEP_ARGS)
 
+cluster-build:  ## build the programs of the cluster, once for each of their versions (some 25 minutes)
+	@.ci/venv dev
+	@$(IN_VENV) python -m tests.cluster build
+
 cluster-up:     ## start a real control plane with GPU nodes on this machine (root, Linux, Go; builds it first)
 	@.ci/venv dev
 	@$(IN_VENV) python -m tests.cluster up
@@ -68,7 +75,7 @@ cluster-down:   ## end it and remove all of it; what was built stays in the cach
 
 test-cluster:   ## the tests that need it; uses the one that runs, else one of its own
 	@.ci/venv dev
-	@$(IN_VENV) pytest -m cluster tests/cluster $(PYTEST_ARGS)
+	@$(IN_VENV) pytest --cluster=always -m cluster tests/cluster $(PYTEST_ARGS)
 
 clean:          ## remove what make and the tools made
 	rm -rf "$(VENV)" .venv-* build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

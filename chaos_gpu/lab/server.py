@@ -31,7 +31,7 @@ from chaos_gpu.lab.platform.policy import platform_file
 from chaos_gpu.lab.seed import seed
 from chaos_gpu.lab.times import rfc3339
 
-READY_S = 30.0
+READY_S = 60.0
 R3_FAULT = 62
 """DCGM's code for a memory bandwidth below its limit."""
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)

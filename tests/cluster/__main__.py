@@ -1,6 +1,7 @@
 """`python -m tests.cluster`: a real Kubernetes cluster with GPU nodes that are not real, on this one machine.
 
 capable  say whether this machine can run it; exit 4 if not
+fetch    download what it is built from, into the caches; exit 4 if that cannot be had
 build    build what it needs, into the cache; nothing to do the second time
 up       start it, or say that it runs
 status   say what runs
@@ -23,7 +24,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.cluster", description=__doc__.splitlines()[0])
     parser.add_argument("--dir", type=Path, help="state directory; default: $CHAOS_GPU_CLUSTER_DIR, else the cache")
     commands = parser.add_subparsers(dest="command", required=True)
-    for name in ("capable", "build", "up", "status", "down"):
+    for name in ("capable", "fetch", "build", "up", "status", "down"):
         commands.add_parser(name)
     node = commands.add_parser("node")
     node.add_argument("name", choices=NODES)
@@ -43,6 +44,15 @@ def main() -> int:
 def _capable(_layout: Layout, _arguments: argparse.Namespace) -> int:
     missing = builds.missing()
     print(f"yes; to be built first: {', '.join(missing)}" if missing else "yes")
+    return 0
+
+
+def _fetch(_layout: Layout, _arguments: argparse.Namespace) -> int:
+    try:
+        builds.fetch(builds.to_stderr)
+    except ClusterError as error:
+        builds.to_stderr(f"not on this machine: {error}")
+        return 4
     return 0
 
 
@@ -81,7 +91,15 @@ def _node(layout: Layout, arguments: argparse.Namespace) -> int:
     return subprocess.run([*inside, *arguments.argv], check=False).returncode
 
 
-COMMANDS = {"capable": _capable, "build": _build, "up": _up, "status": _status, "down": _down, "node": _node}
+COMMANDS = {
+    "capable": _capable,
+    "fetch": _fetch,
+    "build": _build,
+    "up": _up,
+    "status": _status,
+    "down": _down,
+    "node": _node,
+}
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -23,6 +23,7 @@ from tests.cluster.errors import ClusterError
 from tests.cluster.layout import cache, part_of
 
 GO = Path(__file__).parent / "go"
+MODULES = ("kubernetes", "kueue")
 KUBERNETES = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kubectl")
 _VERSION = r"^(?:require |\t)%s v(\S+)"
 _STAMPED = ("k8s.io/client-go/pkg/version", "k8s.io/component-base/version")
@@ -89,6 +90,23 @@ def programs() -> Programs:
 def missing() -> list[str]:
     """Name what has to be fetched or built."""
     return [target.name for target, _make in _steps(programs(), to_stderr) if not target.exists()]
+
+
+def fetch(tell: Tell) -> None:
+    """Download what is missing to build from. Only this needs the servers of Debian and of Go's modules.
+
+    Raises: ClusterError with the words of what failed.
+    """
+    found = programs()
+    found.bin.mkdir(parents=True, exist_ok=True)
+    if not missing():
+        return
+    with _alone(found.folder, tell):
+        tell("fetching Debian packages")
+        debian.fetch((*debian.RUNTIME, *images.PACKAGES), found.folder / "debs")
+        for module in MODULES:
+            tell(f"fetching the Go modules of {module}")
+            _go(GO / module, "mod", "download")
 
 
 def ensure(tell: Tell) -> Programs:

@@ -21,7 +21,7 @@ from tests.cluster.layout import part_of
 PAUSE = "cluster.test/pause:1"
 TOOLS = "cluster.test/tools:1"
 PATH = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-_PACKAGES = (
+PACKAGES = (
     *("busybox-static", "python3.11-minimal", "libpython3.11-minimal", "libpython3.11-stdlib"),
     *("libc6", "zlib1g", "libexpat1", "libssl3", "libffi8", "libbz2-1.0", "liblzma5", "libuuid1", "libcrypt1"),
     *("util-linux", "libmount1", "libblkid1", "libsmartcols1", "libselinux1", "libpcre2-8-0"),
@@ -41,7 +41,7 @@ _FILES = {
 def make(archive: Path, downloads: Path) -> None:
     """Make the archive; it appears when it is whole."""
     root, fresh = part_of(archive.with_name("rootfs")), part_of(archive)
-    debian.unpack(debian.fetch(_PACKAGES, downloads), root)
+    debian.unpack(debian.fetch(PACKAGES, downloads), root)
     _furnish(root)
     _write(fresh, root)
     fresh.replace(archive)
