@@ -21,6 +21,8 @@ TURN_ON = (
     f" {REMOTE} at the exporter"
 )
 SLACK_S = 30
+GRACE_S = 20
+"""To put a value back: dcgmi tries for 5 s to reach an engine that is gone."""
 
 
 class Reading(NamedTuple):
@@ -73,7 +75,7 @@ def dcgm_pod(
 ) -> JsonObject:
     """Make a pod that can run the dcgmi of the node's engine: it sees the node's processes, and enters that one's."""
     pod = node_pod(settings, name, node, labels, PAYLOAD, spec)
-    pod["spec"]["hostPID"] = True
+    pod["spec"] |= {"hostPID": True, "terminationGracePeriodSeconds": GRACE_S}
     return pod
 
 

@@ -195,7 +195,9 @@ class Sample:
         left = []
         try:
             said = self.engine.inject(self.number, self.field, text_of(self.prior), RESTORED_OFFSET_S)
-            if said.rc not in (0, UNREACHABLE):  # an engine that is gone has forgotten the sample
+            if said.rc == UNREACHABLE:  # an engine that is gone has forgotten sample and watches
+                return ""
+            if said.rc != 0:
                 left.append(f"field {self.field} of GPU {self.number}: {said.words()}")
             if self.watch_set and self.engine.run(["health", "-g", "0", "--clear"]).rc not in (0, UNREACHABLE):
                 left.append("the health watches that were set for this")
@@ -224,7 +226,7 @@ def inject(spec: Dict[str, Any], told_to_go: int) -> int:
         between = land(sample)
     except NotPossible as error:
         left = sample.put_back() if sample and sample.watch_set else ""
-        say("failed", reason=str(error), left=left)
+        say("failed", reason=str(error), left=left, written=bool(left))
         return 4 if left else 3
     return hold(sample, between, told_to_go)
 

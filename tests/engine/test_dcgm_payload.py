@@ -222,6 +222,35 @@ def test_an_engine_that_restarts_meanwhile_has_forgotten_the_sample(node: Node) 
     assert (code, last["event"]) == (0, "reverted")
 
 
+def test_an_engine_is_found_among_the_nodes_processes() -> None:
+    from chaos_gpu.payloads.dcgm import host_engines
+
+    before = host_engines()
+    with subprocess.Popen(["/usr/bin/nv-hostengine", "60"], executable="/bin/sleep") as engine:
+        while engine.pid not in host_engines():  # until it is executed, it is still this program
+            assert engine.poll() is None
+        assert set(host_engines()) - {engine.pid} == set(before)
+        engine.kill()
+
+
+@pytest.mark.parametrize("engines", [[], [7, 8]])
+def test_one_engine_is_needed(monkeypatch: pytest.MonkeyPatch, engines: list[int]) -> None:
+    from chaos_gpu.payloads import dcgm
+
+    monkeypatch.delenv("DCGMI_PATH", raising=False)
+    monkeypatch.setattr(dcgm, "host_engines", lambda: engines)
+    with pytest.raises(dcgm.NotPossible, match="one nv-hostengine is needed"):
+        dcgm.Engine()
+
+
+def test_dcgmi_is_run_where_its_engine_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    from chaos_gpu.payloads import dcgm
+
+    monkeypatch.delenv("DCGMI_PATH", raising=False)
+    monkeypatch.setattr(dcgm, "host_engines", lambda: [7])
+    assert dcgm.Engine().command == ["nsenter", "--target", "7", "--mount", "--net", "--", "dcgmi"]
+
+
 def test_reading_changes_nothing(node: Node) -> None:
     commands = {"discovery": ["discovery", "-l"], "diag": ["diag", "-r", "1", "-j"]}
     before = _bytes(node)
