@@ -102,7 +102,10 @@ def policy_followed(configuration: Dict[str, Any], fault: str) -> Dict[str, Any]
     """
     run = armed_run(configuration)
     landed, limit_s = landed_of(run, fault), run.settings.cordon_s
-    if _expectation(run, landed).action is Action.NONE:
+    obstacle = run.injection(fault).plan.obstacles.get("DEV-06")
+    if obstacle:
+        judgement = inconclusive(obstacle)
+    elif _expectation(run, landed).action is Action.NONE:
         judgement = _left_alone(run, fault)
     else:
         wait_for_cordon(run, landed, until_s=landed.at_s + 2 * limit_s)

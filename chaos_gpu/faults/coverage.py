@@ -54,7 +54,7 @@ class _Events:
 
     def __init__(self, run: Run, fault: str, landed: Landed) -> None:
         self._run, self._landed = run, landed
-        self._known = {uid for uid, _ in run.injection(fault).events}
+        self._known = set(run.injection(fault).events)
         self._last_s = landed.at_s
         self.told: list[Told] = []
 
@@ -63,10 +63,10 @@ class _Events:
         asked_s = time.monotonic()
         fields = f"involvedObject.kind=Node,involvedObject.name={self._landed.node}"
         for event in self._run.api.items("/api/v1/events", fields=fields):
-            uid = str(event["metadata"]["uid"])
-            if uid in self._known or event.get("reason") == "ChaosGpuExercise":
+            stamp = str(event["metadata"]["uid"]), int(event.get("count") or 1)  # one that comes again counts anew
+            if stamp in self._known or event.get("reason") == "ChaosGpuExercise":
                 continue
-            self._known.add(uid)
+            self._known.add(stamp)
             if names_record(str(event.get("message", "")), self._landed, on_target=True):
                 component = event.get("reportingComponent") or (event.get("source") or {}).get("component") or ""
                 self.told.append(Told(str(component), self._last_s, time.monotonic()))

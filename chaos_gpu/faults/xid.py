@@ -167,13 +167,20 @@ def transport_for(wanted: XidArguments, detectors: list[Detector]) -> Transport:
             )
         return Transport(wanted.transport)
     acting = [each for each in detectors if each.profile.actions or each.profile.attribution]
-    for readers in (detectors, acting):
-        ways = {each.profile.transport: each.name for each in readers if each.profile.transport != "both"}
-        if len(ways) == 1 or (readers is detectors and not ways):
-            return Transport.BRACKET if Transport.BRACKET in ways else Transport.KMSG
-    names = " and ".join(each.name for each in detectors)
+    every = _ways(detectors)
+    for ways in (every, _ways(acting)):
+        if len(ways) == 1:
+            return Transport(ways.pop())
+    if not every:
+        return Transport.KMSG
     raise UsageError(
-        f"{wanted.fault}: {names} do not read the same records, and one write reaches one",
-        remedy=f"name one at inject_xid, as transport: {' or '.join(sorted(ways, reverse=True))}, and the other is not"
+        f"{wanted.fault}: {' and '.join(each.name for each in detectors)} do not read the same records, and one write"
+        " reaches one",
+        remedy=f"name one at inject_xid, as transport: {' or '.join(sorted(every, reverse=True))}, and the other is not"
         " judged; or both, which writes it twice",
     )
+
+
+def _ways(detectors: Sequence[Detector]) -> set[str]:
+    """Say which ways of writing are the only one for some detector."""
+    return {str(each.profile.transport) for each in detectors} - {"", "both"}

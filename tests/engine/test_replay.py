@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from tests.engine.site import Json, Site, activity, experiment, inject, over
+from tests.lab.battery.conftest import program
 from tests.lab.conftest import DEADLINE_S
 
 NODE = "gpu-node-2"
@@ -30,25 +31,35 @@ def agent(site: Site) -> Json:
     return pod
 
 
-def restart_agent() -> Json:
-    pods = {"ns": "gpu-health", "label_selector": f"app={AGENT}", "all": True, "grace_period": 0}
-    return activity("action", "restart-agents", "chaosk8s.pod.actions", "terminate_pods", **pods)
+def kubectl(name: str, *arguments: str) -> Json:
+    """Let Chaos Toolkit call kubectl in the middle of the method."""
+    provider = {"type": "process", "path": program("kubectl"), "arguments": ["--context=lab", *arguments]}
+    return {"type": "action", "name": name, "provider": {**provider, "timeout": 2 * DEADLINE_S}}
+
+
+def wait_for_condition(status: str) -> Json:
+    wanted = f"--for=condition=GpuXidError={status}"
+    return kubectl(f"until-{status}", "wait", f"node/{NODE}", wanted, f"--timeout={DEADLINE_S:g}s")
 
 
 def test_a_replayed_record_gives_no_second_verdict(site: Site) -> None:
     """The second reaction names our record too: it is seen through, and judged by nobody."""
+    first = agent(site)
     method = [
         inject("xid-48", 48),
         activity("probe", "detected", "chaos_gpu.probes.device", "xid_detected", fault="xid-48"),
         activity("probe", "cordons", "chaos_gpu.probes.device", "time_to_cordon", fault="xid-48"),
-        restart_agent(),
+        wait_for_condition("False"),
+        kubectl("restart", "delete", "pod", first["metadata"]["name"], "--namespace=gpu-health", "--wait=false"),
+        wait_for_condition("True"),
         *over("xid-48"),
     ]
-    first = agent(site)["metadata"]["uid"]
     with replaying(site):
         ended = site.run(experiment(*method, criteria=["DEV-02", "DEV-06", "DEV-07"]), CHAOS_GPU_NODE=NODE)
+    statuses = {step["activity"]["name"]: step.get("output") for step in ended.journal["run"]}
+    assert [name for name, said in statuses.items() if isinstance(said, dict) and said.get("status", 0)] == [], statuses
     second = agent(site)
-    assert second["metadata"]["uid"] != first
+    assert second["metadata"]["uid"] != first["metadata"]["uid"]
     said = [json.loads(line) for line in site.lab.logs(second["metadata"]["name"], "gpu-health").splitlines()]
     marker = site.ledger(ended.guard["run"])["fault.xid-48"]["marker"]
     assert [line for line in said if line["event"] == "record" and marker in line["text"]], "it did replay our record"

@@ -74,6 +74,10 @@ def test_mixed_readers_must_be_chosen_between() -> None:
     assert "transport: kmsg or bracket, and the other is not judged; or both" in refused.value.remedy
     with pytest.raises(UsageError, match="raw and journal and any-way do not read the same"):
         planned("", raw, journal, any_way)
+    tells = detector("tells", Profile(transport="kmsg", conditions=("Tells",)))
+    with pytest.raises(UsageError, match="tells and idle do not read") as refused:
+        planned("", tells, idle)
+    assert "transport: kmsg or bracket, and" in refused.value.remedy
 
 
 def test_a_detector_that_reads_no_kernel_log_sees_nothing() -> None:

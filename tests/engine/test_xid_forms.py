@@ -74,6 +74,38 @@ def test_every_record_of_a_fault_lands_and_is_in_the_journal(site: Site) -> None
     assert ended.guard["recovery"]["open"] == []
 
 
+def see(fault: str) -> Json:
+    return activity("probe", f"{fault}-seen", "chaos_gpu.probes.device", "detectors_see", fault=fault)
+
+
+def test_who_sees_what(site: Site) -> None:
+    """The journal's reader is blind to MIG's form; what reads no kernel log is not said to be blind."""
+    faults = [
+        inject("plain", 48, form="plain", transport="both"),
+        see("plain"),
+        *over("plain"),
+        inject("mig", 31, form="mig", transport="both"),
+        see("mig"),
+        *over("mig"),
+    ]
+    ended = site.run(experiment(*faults), CHAOS_GPU_NODE="gpu-node-3", CHAOS_GPU_GPU="3")
+    found = {name: ended.output_of(f"{name}-seen")["output"]["coverage"] for name in ("plain", "mig")}
+    seen = {
+        name: {each["detector"]: (each["seen"], each["by"]) for each in said["detectors"]}
+        for name, said in found.items()
+    }
+    assert seen["plain"]["gpu-health-agent"] == (True, "condition GpuXidError")
+    assert seen["plain"]["gpu-journal-watch"] == (True, "condition GpuXidInJournal")
+    assert seen["mig"]["gpu-health-agent"] == (True, "Event")
+    assert seen["mig"]["gpu-journal-watch"] == (False, "")
+    assert found["mig"]["variant"] == "1/0"
+    for each in (each for said in found.values() for each in said["detectors"] if each["seen"]):
+        assert -each["error_s"] <= each["seconds"] <= found["plain"]["limit_s"] + each["error_s"]
+    table = "\n".join(ended.result.coverage.lines())
+    assert "not seen" in table.splitlines()[2]
+    assert ended.guard["recovery"]["open"] == []
+
+
 def test_a_plan_says_how_many_records_of_which_form(site: Site, tmp_path: Path) -> None:
     file = tmp_path / "experiment.json"
     file.write_text(json.dumps(experiment(inject("b", code=13, form="burst", transport="both"), *over("b"))))
@@ -92,5 +124,7 @@ def test_an_nvswitch_error_is_seen_and_not_judged(site: Site) -> None:
     )
     ended = site.run(judged)
     assert ended.result.exit_code == 2
-    assert "the policy is one of Xids" in ended.text
+    (verdict,) = ended.guard["verdicts"]
+    assert verdict["reason"].endswith("SXid 24007: the policy is one of Xids")
+    assert ended.journal["run"] == []
     assert records(site, "gpu-node-0", "SXid") == []

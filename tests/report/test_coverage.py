@@ -115,3 +115,17 @@ def test_a_time_of_nothing_is_drawn_too() -> None:
     assert table.longest_s > 0
     assert table.rows[0].cell("agent").text == "0.000 s"
     assert table.rows[0].cell("nobody") == Cell(detector="nobody", seen=None, why="not there")
+
+
+@pytest.mark.parametrize(
+    ("seen", "seconds", "text"),
+    [(True, None, "seen"), (True, 1.0, "1.000 s"), (False, 1.0, "not seen"), (False, None, "not seen")],
+)
+def test_a_cell_in_words(seen: bool, seconds: float | None, text: str) -> None:
+    assert Cell(detector="x", seen=seen, seconds=seconds).text == text
+
+
+def test_a_share_counts_what_can_be_told_and_times_what_was_seen() -> None:
+    cells = [cell("agent", True), cell("agent", False, 9.0), cell("agent", None, 8.0), cell("agent", True, 0.5)]
+    table = coverage_in({"run": [activity(row(str(number), each)) for number, each in enumerate(cells)]})
+    assert [share.text for share in table.shares] == ["2 of 3, slowest 0.500 s"]

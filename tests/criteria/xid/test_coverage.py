@@ -28,6 +28,11 @@ def test_a_condition_that_names_the_record_is_a_sighting_with_its_time() -> None
     assert found == Sighting(detector="agent", seen=True, by="condition GpuXidError", seconds=0.5, error_s=0.03)
 
 
+def test_times_are_told_to_the_microsecond() -> None:
+    found = look(at(0.12345678, sick=True), watch_delay_s=0.01234567)
+    assert (found.seconds, found.error_s) == (0.123457, 0.022346)
+
+
 def test_an_event_is_timed_by_two_looks() -> None:
     found = look(events=(event(0.4, 0.6),))
     assert (found.seen, found.by) == (True, "Event")

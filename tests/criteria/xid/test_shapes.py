@@ -150,6 +150,13 @@ def test_a_sample_asks_for_something_where_the_sheet_does() -> None:
     assert sample(144, "lt_r575")[1:] == (0b100001, 2)
 
 
+def test_nvlink5_to_the_letter() -> None:
+    assert compose(145, PCI, form="nvlink5", marker=MARKER).text == (
+        f"NVRM: Xid (PCI:{PCI}): 145, RLW_REMAP  Fatal   XC0 i0 Link 09 "
+        f"(0x00000004 0x00000040 0x00000000 0x00000000 0x00000000 0x00000000) {MARKER}"
+    )
+
+
 def test_nvlink5_link_flag_and_cut() -> None:
     cut, no_link, flagged = (
         compose(145, PCI, form="nvlink5", variant=variant, marker=MARKER) for variant in ("cut", "no-link", "flagged")
@@ -214,6 +221,12 @@ def test_the_node_can_fill_in_the_address(asked: Asked) -> None:
     ]
     assert tuple(filled) == compose_asked(asked).texts
     assert all("{" in text.split("Data {")[0] or "\n" in text for text in blank.texts)
+
+
+@pytest.mark.parametrize("asked", EACH, ids=lambda asked: f"{asked.form} {asked.variant}")
+def test_an_xid_is_a_warning_and_an_sxid_an_error(asked: Asked) -> None:
+    levels = {write[:3] for write in writes(compose_asked(asked), "kmsg")}
+    assert levels == {b"<3>" if asked.form is Form.SXID else b"<4>"}
 
 
 @given(st.sampled_from(ALL), WAYS, st.floats(0, 1e9))
