@@ -173,6 +173,7 @@ _OTHERS = [
     *_group(
         "authorization.k8s.io",
         "v1",
+        _row("subjectaccessreviews", "SubjectAccessReview", cluster=True, verbs=("create",)),
         _row("selfsubjectaccessreviews", "SelfSubjectAccessReview", cluster=True, verbs=("create",)),
         _row("selfsubjectrulesreviews", "SelfSubjectRulesReview", cluster=True, verbs=("create",)),
     ),

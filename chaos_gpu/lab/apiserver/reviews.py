@@ -1,4 +1,4 @@
-"""Questions about oneself: SelfSubjectAccessReview, SelfSubjectRulesReview, SelfSubjectReview."""
+"""Questions about rights: SelfSubjectAccessReview, SelfSubjectRulesReview, SelfSubjectReview, SubjectAccessReview."""
 
 from chaos_gpu.lab.apiserver.calls import User
 from chaos_gpu.lab.apiserver.clock import rfc3339
@@ -21,6 +21,7 @@ def review(resource: Resource, body: Json, user: User, store: Store) -> Json:
     """
     spec = body.get("spec") or {}
     status = {
+        "SubjectAccessReview": _access_of_another,
         "SelfSubjectAccessReview": _access,
         "SelfSubjectRulesReview": _rules,
         "SelfSubjectReview": _identity,
@@ -52,6 +53,12 @@ def _access(spec: Json, user: User, store: Store) -> Json:
             wanted.get("name", ""),
         )
     return {"allowed": allowed(store, user, ask)}
+
+
+def _access_of_another(spec: Json, _user: User, store: Store) -> Json:
+    if not spec.get("user") and not spec.get("groups"):
+        raise bad_request("spec needs a user or groups")
+    return _access(spec, User(spec.get("user", ""), tuple(spec.get("groups") or ())), store)
 
 
 def _rules(spec: Json, user: User, store: Store) -> Json:

@@ -167,6 +167,8 @@ class ApiServer:
             raise no_such_path()
         if not target.subresource and call.verb not in resource.verbs:
             raise method_not_allowed()
+        if call.verb in ("update", "patch") and not target.name:
+            raise method_not_allowed()
         bound = Bound(call, resource)
         if target.name and resource.namespaced and not target.namespace:
             raise no_such_path()

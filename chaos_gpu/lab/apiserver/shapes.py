@@ -32,6 +32,10 @@ _OWNER = Needs(
     "name",
     "uid",
 )
+_ACCESS: Shape = {
+    "resourceAttributes": _TEXT_MAP | {"fieldSelector": dict, "labelSelector": dict},
+    "nonResourceAttributes": _TEXT_MAP,
+}
 METADATA: Shape = {
     "name": str,
     "generateName": str,
@@ -191,12 +195,8 @@ SHAPES: Mapping[Key, Shape] = {
     (RBAC, "clusterroles"): _ROLE,
     (RBAC, "rolebindings"): _BINDING,
     (RBAC, "clusterrolebindings"): _BINDING,
-    ("authorization.k8s.io", "selfsubjectaccessreviews"): {
-        "spec": {
-            "resourceAttributes": _TEXT_MAP | {"fieldSelector": dict, "labelSelector": dict},
-            "nonResourceAttributes": _TEXT_MAP,
-        }
-    },
+    ("authorization.k8s.io", "subjectaccessreviews"): {"spec": {**_ACCESS, "user": str, "groups": [str], "uid": str}},
+    ("authorization.k8s.io", "selfsubjectaccessreviews"): {"spec": _ACCESS},
     ("authorization.k8s.io", "selfsubjectrulesreviews"): {"spec": {"namespace": str}},
 }
 DELETE_OPTIONS: Shape = {
