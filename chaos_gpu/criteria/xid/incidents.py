@@ -48,6 +48,8 @@ class Incident:
     """Records by code."""
     examples: dict[int, Event] = field(default_factory=dict)
     """The first record of each code; of Xid 154 the last, since it says what is asked for now."""
+    moment: Moment | None = None
+    """When the last record was written, as far as its log says."""
 
     @property
     def pci(self) -> str | None:
@@ -77,9 +79,9 @@ class Incident:
             return self.examples[_RECOVERY].action
         return event.action
 
-    def add(self, event: Event) -> None:
+    def add(self, event: Event, moment: Moment | None) -> None:
         """Count one more record."""
-        self.last = event
+        self.last, self.moment = event, moment
         if self.culprit is None and (event.process is not None or event.pid is not None):
             self.culprit = event
         self.records += 1
@@ -123,7 +125,7 @@ class Incidents:
             incident.faults += now is not None
         else:
             incident = self._begin(event)
-        incident.add(event)
+        incident.add(event, now)
         self._latest[event.pci] = self._by_code[event.pci, event.code] = incident
 
     def _begin(self, event: Event) -> Incident:
@@ -161,13 +163,13 @@ def incidents_of(events: Iterable[Event]) -> list[Incident]:
 
 
 def _within(incident: Incident, now: Moment | None, limit_s: float) -> bool:
-    before = moment_of(incident.last)
+    before = incident.moment
     gap = gap_s(before, now) if before and now else None
     return gap is not None and gap <= limit_s
 
 
 def _repeats(incident: Incident, now: Moment | None) -> bool:
     """Without comparable times, a code that comes again is taken for a repetition."""
-    before = moment_of(incident.last)
+    before = incident.moment
     gap = gap_s(before, now) if before and now else None
     return gap is None or gap <= REPEAT_S
