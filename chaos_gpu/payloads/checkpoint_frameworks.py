@@ -67,19 +67,22 @@ def read_json(files: Files, path: str, reading: Reading) -> Dict[str, Any]:
     return {}
 
 
-def enter_parts(files: Files, path: str, names: List[str], reading: Reading, deep: bool, table: Dict[str, str]) -> None:
-    """Enter each file whose name a pattern of the table matches; several ranks' files of one component stay apart."""
+def enter_parts(
+    files: Files, path: str, names: List[str], reading: Reading, deep: bool, table: Dict[str, str]
+) -> Dict[str, Any]:
+    """Enter each file whose name a pattern of the table matches, several ranks' files apart; return {name: tree}."""
+    trees: Dict[str, Any] = {}
     for name in names:
         component = next((part for pattern, part in table.items() if re.fullmatch(pattern, name)), None)
         if component is None:
             continue
-        before = reading.states
-        reading.states = {}
-        read_file(files, os.path.join(path, name), reading, deep, component)
+        before, reading.states = reading.states, {}
+        trees[name] = read_file(files, os.path.join(path, name), reading, deep, component)
         rank = re.search(r"_(\d+)\.\w+$", name)
         marked = f"{component}.{rank[1]}" if rank else component
         before.update({marked + key[len(component) :]: state for key, state in reading.states.items()})
         reading.states = before
+    return trees
 
 
 def ranks_missing(names: List[str], pattern: str) -> List[int]:
@@ -170,7 +173,10 @@ ACCELERATE_PARTS = {
 
 def read_accelerate(files: Files, path: str, names: List[str], reading: Reading, deep: bool) -> None:
     """Accelerate's save_state: no commit marker; each rank writes its random_states last."""
-    enter_parts(files, path, names, reading, deep, ACCELERATE_PARTS)
+    trees = enter_parts(files, path, names, reading, deep, ACCELERATE_PARTS)
+    states = trees.get("random_states_0.pkl")
+    if type(states) is dict and type(states.get("step")) is int:
+        reading.step = states["step"]
     if not any(re.fullmatch(r"random_states_\d+\.pkl", name) for name in names):
         reading.torn.append("random_states_0.pkl is missing: it is written last")
     missing = ranks_missing(names, r"random_states_(\d+)\.pkl")

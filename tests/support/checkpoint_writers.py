@@ -216,7 +216,7 @@ def age(path: Path, seconds: float) -> None:
 MODEL = {"layer.weight": noise(64), "layer.bias": floats(0.5, -0.5)}
 
 
-def train_state(step: int, **changes: Any) -> dict[str, Any]:
+def train_state(step: int, /, **changes: Any) -> dict[str, Any]:
     """Return a whole training state; `changes` replace parts, None removes one."""
     state: dict[str, Any] = {
         "model": {name: Tensor(tensor.data, tensor.shape) for name, tensor in MODEL.items()},
