@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import pytest
 from tests.cluster import capable, cgroups, lifecycle
 from tests.cluster.kubectl import until
 from tests.cluster.layout import NODES, Layout
+from tests.cluster.queues import TEAMS
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
@@ -84,12 +84,21 @@ def test_a_part_is_killed(layout: Layout, victim: Callable[[Layout], int]) -> No
     assert remains(layout) == []
 
 
-@pytest.mark.parametrize("moment_s", [0.5, 2.0, 5.0, 9.0])
-def test_the_start_is_killed(layout: Layout, moment_s: float) -> None:
-    """At a moment, not at an event: the point is that every one of them will do."""
+MOMENTS: dict[str, Callable[[Layout], Path]] = {
+    "keys are made": lambda layout: layout.pki,
+    "the guardian runs": lambda layout: layout.state,
+    "the API server runs": lambda layout: layout.run / "kube-apiserver.pid",
+    "Kueue is configured": lambda layout: layout.kueue / "kueue.yaml",
+}
+
+
+@pytest.mark.parametrize("sign", MOMENTS.values(), ids=MOMENTS)
+def test_the_start_is_killed(layout: Layout, sign: Callable[[Layout], Path]) -> None:
     starting = command(layout, "up")
-    time.sleep(moment_s)
+    until(sign(layout).exists, lifecycle.READY_S, "the start does not get there")
     starting.kill()
-    starting.wait()
+    assert starting.wait() == -signal.SIGKILL
     assert command(layout, "up").wait() == 0
-    assert all(lifecycle.attach(layout).node_ready(name) for name in NODES)
+    cluster = lifecycle.attach(layout)
+    assert all(cluster.node_ready(name) for name in NODES)
+    assert len(cluster.kubectl.get("localqueues.kueue.x-k8s.io", "--all-namespaces")["items"]) == len(TEAMS)

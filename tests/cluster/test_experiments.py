@@ -1,18 +1,57 @@
-"""The shipped experiments on a real control plane: the same verdicts as on the lab, for the same defects."""
+"""The shipped experiments on a real control plane: the same verdicts as on the lab, for the same defects.
+
+What is run comes from the registry: every experiment whose parts this tier has, healthy, without each of them, and with
+the first defect that each criterion catches; `CHAOS_GPU_CLUSTER_CELLS=all`: with every defect.
+"""
+
+import os
+from collections.abc import Iterator
 
 import pytest
 
-from chaos_gpu.criteria.registry import Cell, matrix
+from chaos_gpu.criteria.registry import Cell, components, matrix
+from chaos_gpu.lab.defects import COMPONENTS
 from tests.cluster.layout import NODES
 from tests.cluster.product import Done, Site
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
-FATAL, APPLICATION = "device/xid-fatal-cordons-node", "device/xid-application-error-keeps-node"
+FATAL = "device/xid-fatal-cordons-node"
 WITHOUT = "without:"
-PLANTED = ("detector-ignores-74", "detector-slow", "detector-cordons-wrong-node", "without:detector")
-RUNS = [(FATAL, None), (APPLICATION, None), *((FATAL, defect) for defect in PLANTED)]
-RUNS += [(APPLICATION, "detector-cordons-13")]
+PARTS = {"detector"}
+"""What `Site.deploy` puts on the cluster."""
+LAB_ONLY = {
+    "dcgm-agent": "there is no DCGM to watch",
+    "dcgm-engine": "DCGM of the lab is a program on the PATH of its nodes; the tier's containers have none",
+    "dcgm-exporter": "there is no DCGM to export",
+    "health-policy": "it diagnoses with DCGM",
+    "journal": "nodes of the tier have no system journal",
+    "trainer": "its image would have to hold the lab's training",
+}
+"""Parts of the platform that the tier lacks, and why: what needs one is judged on the lab only."""
+
+
+def experiments() -> Iterator[str]:
+    """Yield the experiments that this tier has the parts for."""
+    for name in dict.fromkeys(cell.experiment for cell in matrix()):
+        if PARTS.issuperset(components(name)):
+            yield name
+
+
+def runs(*, everything: bool) -> list[tuple[str, str | None]]:
+    """List what to run: an experiment and what is wrong with the platform, if anything."""
+    chosen: dict[tuple[str, str | None], None] = {}
+    for name in experiments():
+        caught: set[str] = set()
+        for cell in (each for each in matrix() if each.experiment == name):
+            first = cell.expected != "fail" or cell.criterion not in caught
+            caught |= {cell.criterion} if cell.expected == "fail" else set()
+            if first or everything:
+                chosen[name, cell.defect] = None
+    return list(chosen)
+
+
+RUNS = runs(everything=os.environ.get("CHAOS_GPU_CLUSTER_CELLS") == "all")
 
 
 def cells(experiment: str, defect: str | None) -> list[Cell]:
@@ -23,6 +62,14 @@ def cells(experiment: str, defect: str | None) -> list[Cell]:
 def run(site: Site, experiment: str, defect: str | None) -> Done:
     site.deploy([defect] if defect and not defect.startswith(WITHOUT) else [], without=defect == "without:detector")
     return site.run(experiment)
+
+
+def test_what_is_judged_on_the_lab_only_is_declared() -> None:
+    assert set(COMPONENTS) <= PARTS | set(LAB_ONLY)
+    needed = {part for cell in matrix() for part in components(cell.experiment)}
+    assert needed <= PARTS | set(LAB_ONLY)
+    assert not PARTS & set(LAB_ONLY)
+    assert FATAL in experiments()
 
 
 @pytest.mark.parametrize(("experiment", "defect"), RUNS)
