@@ -1,12 +1,27 @@
 """inject_xid in all its forms on the lab: what it refuses, with nothing changed, and what lands, whole."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.engine.site import Json, Site, activity, experiment, inject, over, unchanged
+from tests.engine.site import Json, Nursery, Site, activity, experiment, inject, over, unchanged
 from tests.engine.test_refusals import Case, check_refused, method
+from tests.lab.conftest import running_lab
+
+DETECTORS = ("--only", "detector", "--only", "journal")
+
+
+@pytest.fixture(scope="module")
+def open_lab(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """A lab with both readers of the kernel log."""
+    with running_lab(tmp_path_factory.mktemp("two") / "lab", DETECTORS, env={"CHAOS_GPU_CORDON_S": "2"}) as lab:
+        site = Site(lab, nursery, tmp_path_factory.mktemp("runs-two"))
+        code, text = site.cli("install")
+        assert code == 0, text
+        yield site
+
 
 REFUSED = [
     Case("a form that is none", "no record form 'fancy'", method(form="fancy")),

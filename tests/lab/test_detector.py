@@ -11,7 +11,7 @@ import urllib.request
 import pytest
 
 from chaos_gpu.lab.defects import DEFECTS
-from chaos_gpu.lab.platform.manifests import AGENT, NAMESPACE, PROFILE, agent_source
+from chaos_gpu.lab.platform.manifests import AGENT, NAMESPACE, PROFILE, agent_source, journal_objects
 from chaos_gpu.lab.platform.policy import POLICY
 
 from .conftest import DEADLINE_S, Lab
@@ -231,6 +231,17 @@ def test_it_declares_itself_and_has_the_least_rights(lab):
         ("nodes/status", "patch"),
         ("events", "create"),
     }
+
+
+def test_the_journals_reader_declares_itself_and_may_not_cordon():
+    objects = {obj["kind"]: obj for obj in journal_objects()}
+    meta = objects["DaemonSet"]["metadata"]
+    profile = json.loads(meta["annotations"]["chaos-gpu/detector-profile"])
+    assert meta["labels"]["chaos-gpu/detector"] == "gpu-journal-watch"
+    assert profile == {"transport": "bracket", "conditions": ["GpuXidInJournal"]}
+    rules = objects["ClusterRole"]["rules"]
+    rights = {(resource, verb) for rule in rules for resource in rule["resources"] for verb in rule["verbs"]}
+    assert rights == {("nodes", "get"), ("nodes/status", "patch"), ("events", "create")}
 
 
 def test_policy_is_complete_and_unambiguous():
