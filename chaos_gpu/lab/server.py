@@ -131,20 +131,25 @@ def _make_node(
 
 
 async def _platform_ready(manager: Manager) -> None:
-    """Wait until every daemon set has its pods ready on every node."""
-    if not manager.daemon_sets.objects:  # of all that was seeded before the manager started
-        return
+    """Wait until all that was seeded runs: daemon sets on every node, deployments as often as they say."""
     ready = asyncio.Event()
+    workloads = (manager.daemon_sets, manager.deployments)
 
     def check(_kind: str, _obj: dict[str, Any]) -> None:
-        statuses = [obj.get("status") or {} for obj in manager.daemon_sets.objects.values()]
-        numbers = [(s.get("numberReady", 0), s.get("desiredNumberScheduled", 0)) for s in statuses]
-        if all(have == wanted == len(NODE_NAMES) for have, wanted in numbers):
+        if all(_is_ready(obj) for each in workloads for obj in each.objects.values()):
             ready.set()
 
-    manager.daemon_sets.on_event(check)
+    for each in workloads:
+        each.on_event(check)
     check("", {})
     await ready.wait()
+
+
+def _is_ready(workload: dict[str, Any]) -> bool:
+    status = workload.get("status") or {}
+    if "replicas" in workload["spec"]:
+        return bool(status.get("readyReplicas", 0) == workload["spec"]["replicas"])
+    return bool(status.get("numberReady", 0) == status.get("desiredNumberScheduled", 0) == len(NODE_NAMES))
 
 
 async def _until_stopped(stop: asyncio.Event, manager: Manager) -> None:

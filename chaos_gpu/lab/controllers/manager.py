@@ -35,7 +35,7 @@ class Manager:
         """Set everything up; nothing is asked of the server yet."""
         self._informers = {collection: Informer(api, collection) for collection in _FOLLOWED}
         self.pods, nodes, namespaces, jobs, daemon_sets, deployments, replica_sets, budgets = self._informers.values()
-        self.daemon_sets = daemon_sets
+        self.daemon_sets, self.deployments = daemon_sets, deployments
         self._loops: list[Loop[Any]] = [
             Scheduler(api, self.pods, nodes).loop,
             DaemonSetController(api, daemon_sets, self.pods, nodes).loop,

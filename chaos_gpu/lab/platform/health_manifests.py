@@ -48,7 +48,7 @@ def policy_source() -> str:
 
 
 def health_objects(image: str = IMAGE, poll_s: float = 2.0) -> list[Json]:
-    """Return the objects in the order to apply them; their namespace is there already.
+    """Return the objects in the order to apply them.
 
     Args:
         image: one with python3.
@@ -56,7 +56,10 @@ def health_objects(image: str = IMAGE, poll_s: float = 2.0) -> list[Json]:
     """
     names = {"name": POLICY, "namespace": NAMESPACE}
     subjects = [{"kind": "ServiceAccount", **names}]
-    objects: list[Json] = [{"apiVersion": "v1", "kind": "ServiceAccount", "metadata": names}]
+    objects: list[Json] = [
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}},
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": names},
+    ]
     for kind, meta, rules in (("ClusterRole", {"name": POLICY}, CLUSTER_RULES), ("Role", names, OWN_RULES)):
         reference = {"apiGroup": RBAC, "kind": kind, "name": POLICY}
         objects.append({"apiVersion": f"{RBAC}/v1", "kind": kind, "metadata": meta, "rules": rules})
