@@ -53,19 +53,19 @@ class Hunt:
         """Return the evidence of the try that landed; None when the saves or the time ran out."""
         end = time.monotonic() + self.spec["wait_s"]
         hurry(True)
-        seen_s = time.monotonic()
+        seen_s, gone = time.monotonic(), 0
         while time.monotonic() < end and len(self.misses) < self.spec["attempts"]:
             if not self.subject.attach():
                 self._idle(0.02)
                 continue
             watch, save = self.subject.watch, self.subject.look()
-            if time.monotonic() - seen_s > GONE_CHECK_S:
-                seen_s = time.monotonic()
-                if not carriers_of(MARK, self.subject.mark):
+            if save is None and (self.freezer is None or time.monotonic() - seen_s > GONE_CHECK_S):
+                seen_s = time.monotonic()  # not during a save: to look for processes takes longer than a short one
+                self.freezer = Freezer(lambda: carriers_of(MARK, self.subject.mark))
+                gone = 0 if self.freezer.pids else gone + 1
+                if gone > 1:  # not only between two starts
                     break
             assert watch is not None  # noqa: S101 - attached
-            if self.freezer is None and watch.finished:
-                self.freezer = Freezer(lambda: carriers_of(MARK, self.subject.mark))
             if self.freezer and save is not self.tried and self._is_time(watch, save):
                 self.tried = save
                 evidence = self._try(watch, save)
@@ -91,7 +91,8 @@ class Hunt:
     def _pause(self, watch: StoreWatch, save: Optional[Save]) -> None:
         """Look often enough: every hundredth of a save's time, and without a pause where that is too short to sleep."""
         usual_s = watch.learned.duration_s if watch.learned else 1.0
-        if save is None or save is self.tried:
+        leisure = save is None or save is self.tried or (usual_s > SPIN_S and watch.committed(save))
+        if leisure:
             self._idle(min(IDLE_S, max(0.0001, usual_s * SHARE)))
         elif usual_s > SPIN_S:
             self._look_aside()

@@ -133,12 +133,14 @@ class Kill:
         """Read the evidence of an injector that landed."""
         store = evidence.get("store") or {}
         members = store.get("members") or ()
+        torn = (str(each.get("name")) for each in members if each.get("complete") != "yes")
+        interrupted = (str(name) for name in evidence.get("files") or ())
         shown = ("fraction", "phase", "asked", "written_bytes", "expected_bytes", "record_bytes", "files", "frozen_ms")
         return cls(
             uncommitted=bool(evidence.get("uncommitted")),
             newest=str(store.get("newest_complete") or ""),
             newest_step=_whole(store.get("newest_step")),
-            torn=tuple(str(each.get("name")) for each in members if each.get("complete") != "yes"),
+            torn=tuple(dict.fromkeys([*torn, *(interrupted if evidence.get("uncommitted") else ())])),
             at_s=evidence["between_ns"][0] / 1e9,
             what=str(evidence.get("text", "")),
             grace_s=float(evidence.get("grace_s") or 0.0),

@@ -25,7 +25,7 @@ def test_a_good_training_passes(judge: Any) -> None:
     [
         ({"kill": replace(KILL, uncommitted=False)}, UNKNOWN, "had committed"),
         ({"kill": replace(KILL, newest="", newest_step=None)}, UNKNOWN, "no complete checkpoint"),
-        ({"after": (Attempt(exit_code=1),), "restarts": 3}, FAIL, "3 restarts: a crash loop"),
+        ({"after": (Attempt(exit_code=1),), "restarts": 3}, FAIL, "3 times: a crash loop"),
         ({"after": (), "restarts": 5, "failed": "BackoffLimitExceeded"}, FAIL, "BackoffLimitExceeded"),
         ({"after": (Attempt(exit_code=0),)}, FAIL, "exit code 0"),
         ({"after": (), "restarts": 0}, FAIL, "not started again"),

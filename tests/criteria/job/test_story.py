@@ -56,4 +56,7 @@ def test_an_event_and_the_evidence_of_a_kill() -> None:
     store = {"newest_complete": "a", "newest_step": 4, "members": members}
     kill = Kill.of({"between_ns": [1e9, 2e9], "uncommitted": True, "store": store, "fraction": 0.5})
     assert (kill.newest, kill.newest_step, kill.torn, kill.at_s) == ("a", 4, ("b",), 1.0)
+    evidence = {"between_ns": [0, 0], "files": ["step-8.pt.tmp"], "store": store}
+    assert Kill.of(evidence).torn == ("b",)
+    assert Kill.of({**evidence, "uncommitted": True}).torn == ("b", "step-8.pt.tmp")
     assert Kill.of({"between_ns": [0, 0]}).uncommitted is False
