@@ -94,8 +94,8 @@ def unwatched_s(scratch: Path, save_s: float) -> float:
         return statistics.median(float(line) for line in child.stdout or ())
 
 
-def measure(tries: int, save_s: float, scratch: Path) -> dict[str, Any]:
-    rng = random.Random(1)
+def measure(tries: int, save_s: float, scratch: Path, seed: int) -> dict[str, Any]:
+    rng = random.Random(seed)
     found = [one_try(scratch, save_s, rng.uniform(0.1, 0.9)) for _ in range(tries)]
     hits = [each for each in found if each["hit"]]
     return {
@@ -114,13 +114,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tries", type=int, default=100)
     parser.add_argument("--case", choices=[*CASES, ""], default="")
+    parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     shared = Path("/dev/shm")
     scratch = shared if shared.is_dir() else Path(tempfile.gettempdir())
     cases = {name: case for name, case in CASES.items() if options.case in ("", name)}
     report = {
-        name: {**measure(options.tries, save_s, scratch), "wanted": wanted} for name, (save_s, wanted) in cases.items()
+        name: {**measure(options.tries, save_s, scratch, options.seed), "wanted": wanted}
+        for name, (save_s, wanted) in cases.items()
     }
     if options.json:
         print(json.dumps(report, indent=1))
