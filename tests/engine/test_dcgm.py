@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +26,15 @@ HERE = {"CHAOS_GPU_NODE": NODE, "CHAOS_GPU_GPU": "5"}
 @pytest.fixture(scope="module")
 def open_lab(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """A lab with DCGM on its nodes, for the fixture `site`."""
-    with running_lab(tmp_path_factory.mktemp("dcgm") / "lab", PARTS, env={"CHAOS_GPU_CORDON_S": "2"}) as lab:
-        made = Site(lab, nursery, tmp_path_factory.mktemp("runs"))
+    with installed(nursery, tmp_path_factory, PARTS) as made:
+        yield made
+
+
+@contextmanager
+def installed(nursery: Nursery, places: pytest.TempPathFactory, parts: list[str]) -> Iterator[Site]:
+    """Start a lab of some components, and install chaos_gpu in it."""
+    with running_lab(places.mktemp("dcgm") / "lab", parts) as lab:
+        made = Site(lab, nursery, places.mktemp("runs"))
         code, text = made.cli("install")
         assert code == 0, text
         yield made
@@ -75,6 +83,17 @@ def test_what_may_not_be_injected_changes_nothing(site: Site, arguments: Json, s
         ended = site.run(experiment(dcgm(**{"fault": "bad", **arguments}), *over(arguments.get("fault", "bad"))))
     check_refused(ended, says)
     assert [file.read_bytes() for file in files] == states
+
+
+def test_an_embedded_engine_is_refused_and_nothing_is_changed(
+    nursery: Nursery, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    with installed(nursery, tmp_path_factory, ["--only", "dcgm-exporter"]) as site:
+        with unchanged(site):
+            ended = site.run(experiment(dcgm(error="inforom"), *over("bad")))
+        check_refused(ended, "embedded engine")
+        assert "dcgm.enabled=true" in ended.guard["refused"]["remedy"]
+        assert not [path for path in site.lab.root.glob("nodes/*/dcgm/state.json")]
 
 
 def pods(*, engine: bool, change: Callable[[list[Json]], None] = lambda _: None) -> Any:

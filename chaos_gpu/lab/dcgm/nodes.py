@@ -13,6 +13,8 @@ SPEED = 30.0
 """The lab's engines poll, and forget, so many times faster than real ones."""
 PROGRAMS = "dcgm"
 """The directory, below the stand-ins, of those that only DCGM's images have."""
+BARE = "dcgm-exporter"
+"""Likewise of the exporter's distroless image: the exporter alone, no dcgmi."""
 
 _PACKAGES = Path(chaos_gpu.__file__).parent.parent
 _PYTHON = f'#!/bin/sh\nPYTHONPATH="{_PACKAGES}" exec "{sys.executable}" -SP -m chaos_gpu.lab.dcgm.{{}} "$@"\n'
@@ -47,14 +49,17 @@ def write_engine_files(directory: Path, gpus: Sequence[Gpu], node_index: int) ->
 
 def write_programs(stand_ins: Path) -> None:
     """Write DCGM's programs."""
-    directory = stand_ins / PROGRAMS
-    directory.mkdir(parents=True, exist_ok=True)
-    for name, text in _SCRIPTS.items():
-        script = directory / name
-        script.write_text(text, encoding="utf-8")
-        script.chmod(0o755)
+    for directory, names in ((PROGRAMS, tuple(_SCRIPTS)), (BARE, ("dcgm-exporter",))):
+        (stand_ins / directory).mkdir(parents=True, exist_ok=True)
+        for name in names:
+            script = stand_ins / directory / name
+            script.write_text(_SCRIPTS[name], encoding="utf-8")
+            script.chmod(0o755)
 
 
-def has_programs(image: str) -> bool:
-    """Say whether an image is one of DCGM's: of a distroless one only its own program counts, and that has no shell."""
-    return "dcgm" in image.rpartition("/")[2]
+def programs_of(image: str) -> str:
+    """Return the directory, below the stand-ins, of the programs that an image brings; "" for one not of DCGM."""
+    name = image.rpartition("/")[2]
+    if "dcgm-exporter" in name and "distroless" in name:
+        return BARE
+    return PROGRAMS if "dcgm" in name else ""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from chaos_gpu.lab.client import Api
-from chaos_gpu.lab.dcgm.nodes import PROGRAMS, has_programs
+from chaos_gpu.lab.dcgm.nodes import PROGRAMS, programs_of
 from chaos_gpu.lab.kubelet.devices import Gpu
 from chaos_gpu.lab.kubelet.fields import Json, Mount, expand, field_value, localise
 from chaos_gpu.lab.kubelet.volumes import (
@@ -69,8 +69,8 @@ async def container_environment(
         NotYet: a ConfigMap, Secret or key that it names is missing.
     """
     variables = node.variables(pod)
-    if has_programs(container.get("image", "")):
-        variables["PATH"] = f"{node.stand_ins / PROGRAMS}:{variables['PATH']}"
+    if programs := programs_of(container.get("image", "")):
+        variables["PATH"] = f"{node.stand_ins / programs}:{variables['PATH']}"
     for mount in mounts:
         if mount.path == SERVICE_ACCOUNT_MOUNT:
             variables["SERVICEACCOUNT_DIR"] = str(mount.local)

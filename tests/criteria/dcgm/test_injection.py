@@ -68,6 +68,16 @@ def test_what_a_field_can_have_is_taken(field: int, value: str, number: float) -
     assert injection("", field, value).value == number
 
 
+def test_the_fields_are_those_that_can_be_put_back() -> None:
+    assert sorted(FIELDS) == [
+        *(84, 100, 101, 112, 140, 150, 155, 202, 203, 204, 230, 237, 238, 240, 241, 310, 311, 312, 313),
+        *(392, 393, 394, 395, 396, 409, 419, 429, 439),
+    ]
+    assert [number for number, known in FIELDS.items() if known.fraction] == [155]
+    assert {number: known.baseline for number, known in FIELDS.items() if known.baseline is not None} == {84: 1, 230: 0}
+    assert MOST == 2147483648  # from here on, DCGM's 32-bit "blank"
+
+
 def test_only_an_xid_stays() -> None:
     assert [name for name in sorted(NAMED) if injection(name, 0, "").sticky] == ["xid"]
     assert "engine restart needed" in injection("", 230, "31").sticky

@@ -13,7 +13,9 @@ from chaos_gpu.lab.dcgm import diag, health
 from chaos_gpu.lab.dcgm.dcgmi import answer
 from chaos_gpu.lab.dcgm.engine import Engine, hosted, opened, write_inventory
 from chaos_gpu.lab.dcgm.fields import FIELDS
+from chaos_gpu.lab.dcgm.manifests import ENGINE_IMAGE, EXPORTER_IMAGE
 from chaos_gpu.lab.dcgm.metrics import rendered
+from chaos_gpu.lab.dcgm.nodes import programs_of, write_programs
 from tests.lab.dcgm.test_transcripts import INVENTORY
 
 BEGAN = 1_000_000.0
@@ -149,6 +151,21 @@ def test_the_exporter_shows_no_xid_before_the_first_and_then_the_last(clock: Clo
     clock.inject(395, 1)
     uuid = INVENTORY["gpus"][0]["uuid"]
     assert [line for line in page().splitlines() if "ROW_REMAP_FAILURE{" in line and uuid in line][0].endswith(" 1")
+
+
+@pytest.mark.parametrize(
+    ("image", "programs"),
+    [
+        (ENGINE_IMAGE, {"dcgmi", "dcgm-exporter", "nv-hostengine"}),
+        (EXPORTER_IMAGE, {"dcgm-exporter"}),
+        ("python:3.12-slim", set()),
+        ("registry.example/dcgm/tools:1", set()),
+    ],
+)
+def test_only_images_of_dcgm_bring_its_programs(tmp_path: Path, image: str, programs: set[str]) -> None:
+    write_programs(tmp_path)
+    own = programs_of(image)
+    assert ({path.name for path in (tmp_path / own).iterdir()} if own else set()) == programs
 
 
 # --- diagnostics -----------------------------------------------------------------------------------------------------
