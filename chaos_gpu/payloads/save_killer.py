@@ -46,6 +46,7 @@ class Hunt:
         self.spec, self.subject, self.others = spec, subject, others
         self.misses: List[Dict[str, Any]] = []
         self.tried: Optional[Save] = None
+        self.met: Optional[Save] = None
         self.freezer: Optional[Freezer] = None
         self.told_s = time.monotonic()
 
@@ -59,13 +60,13 @@ class Hunt:
                 self._idle(0.02)
                 continue
             watch, save = self.subject.watch, self.subject.look()
-            if save is None and (self.freezer is None or time.monotonic() - seen_s > GONE_CHECK_S):
-                seen_s = time.monotonic()  # not during a save: to look for processes takes longer than a short one
+            assert watch is not None  # noqa: S101 - attached
+            if self._should_find(watch, save, time.monotonic() - seen_s):
+                seen_s, self.met = time.monotonic(), save
                 self.freezer = Freezer(lambda: carriers_of(MARK, self.subject.mark))
                 gone = 0 if self.freezer.pids else gone + 1
                 if gone > 1:  # not only between two starts
                     break
-            assert watch is not None  # noqa: S101 - attached
             if self.freezer and save is not self.tried and self._is_time(watch, save):
                 self.tried = save
                 evidence = self._try(watch, save)
@@ -74,6 +75,12 @@ class Hunt:
             self._pause(watch, save)
         hurry(False)
         return None
+
+    def _should_find(self, watch: StoreWatch, save: Optional[Save], since_s: float) -> bool:
+        """Whether to look for the processes anew: before a save, and as one begins if it is not too short for that."""
+        if save is None:
+            return self.freezer is None or since_s > GONE_CHECK_S
+        return save is not self.met and bool(watch.learned and watch.learned.duration_s > 2 * SPIN_S)
 
     def reason(self) -> str:
         """Say why no try landed."""
