@@ -1,5 +1,6 @@
 """Read a checkpoint or a store of several, weigh what stands beside it, and answer with one document."""
 
+import gc
 import os
 import re
 from typing import Any, Dict, List, Optional, Tuple
@@ -32,26 +33,35 @@ def inspect(path: str, against: str = "", deep: bool = True, tick: Tick = no_tic
     Raises:
         CheckpointError: it cannot be judged: not there, hostile, unsupported, beyond the limits.
     """
+    collecting = gc.isenabled()
+    gc.disable()  # millions of objects, all of them reachable: looking for garbage would take most of the time
     try:
-        real = _there(path)
-        members = members_of(real) if os.path.isdir(real) else []
-        if members:
-            if against:
-                raise CheckpointError(f"{shown(path)} is a store of several: compare one of its members")
-            return {"path": path, **_store(real, members, deep, tick)}
-        reading = _with_peers(Files(os.path.dirname(real), tick), real, deep)
-        document = {"path": path, **reading.as_json()}
-        if against:
-            other = _there(against)
-            document["differs"] = compare(reading, read_one(Files(os.path.dirname(other), tick), other, deep))
-            document["notes"] = reading.notes
-        return document
+        return _inspect(path, against, deep, tick)
     except (MemoryError, RecursionError):
         raise CheckpointError(f"{shown(path)} needs more memory than it may have") from None
     except OSError as error:
         raise CheckpointError(f"{shown(path)} cannot be read: {error.strerror}") from None
     except Torn as torn:
         raise CheckpointError(f"{shown(path)}: {torn}") from None
+    finally:
+        if collecting:
+            gc.enable()
+
+
+def _inspect(path: str, against: str, deep: bool, tick: Tick) -> Dict[str, Any]:
+    real = _there(path)
+    members = members_of(real) if os.path.isdir(real) else []
+    if members:
+        if against:
+            raise CheckpointError(f"{shown(path)} is a store of several: compare one of its members")
+        return {"path": path, **_store(real, members, deep, tick)}
+    reading = _with_peers(Files(os.path.dirname(real), tick), real, deep)
+    document = {"path": path, **reading.as_json()}
+    if against:
+        other = _there(against)
+        document["differs"] = compare(reading, read_one(Files(os.path.dirname(other), tick), other, deep))
+        document["notes"] = reading.notes
+    return document
 
 
 def _there(path: str) -> str:

@@ -105,6 +105,10 @@ def read_hf_trainer(files: Files, path: str, names: List[str], reading: Reading,
     """Transformers' Trainer: no commit marker; rank 0 writes trainer_state.json last. Data position = global_step."""
     enter_parts(files, path, names, reading, deep, HF_PARTS)
     _read_engines(files, path, names, reading, deep)
+    if "training_args.bin" in names:  # no state, but part of the save
+        beside = Reading(reading.format)
+        read_file(files, os.path.join(path, "training_args.bin"), beside, deep)
+        reading.torn += beside.torn
     state: Dict[str, Any] = {}
     if "trainer_state.json" in names:
         state = read_json(files, os.path.join(path, "trainer_state.json"), reading)

@@ -8,11 +8,12 @@ import struct
 from typing import Any, Callable, Dict, List, Tuple
 
 from chaos_gpu.payloads.checkpoint_files import CheckpointError
-from chaos_gpu.payloads.checkpoint_pickle import OPCODES, Made, Name, Step, Walk, extend, fill, storage_of
+from chaos_gpu.payloads.checkpoint_pickle import OPCODES, Fields, Made, Name, Step, Walk, extend, fill, storage_of
 
 MAX_DIGITS = 4000
 OBJECT_BEGINS = b"\x81\x94}\x94("
 """After the empty tuple: NEWOBJ, MEMOIZE, EMPTY_DICT, MEMOIZE, MARK, as protocol 4 writes each instance of a class."""
+PENDING = Name("state of the object below")
 SIZE_ENDS = b"\x94\x85\x94R\x94"
 """After TUPLE2: MEMOIZE, TUPLE1, MEMOIZE, REDUCE, MEMOIZE, as it writes each torch.Size of two dimensions."""
 
@@ -221,13 +222,13 @@ def _dup(walk: Walk, data: bytes, pos: int, stack: List[Any]) -> int:
 
 @_opcode(0x29)
 def _empty_tuple(walk: Walk, data: bytes, pos: int, stack: List[Any]) -> int:
-    stack.append(())
-    if not data.startswith(OBJECT_BEGINS, pos):
+    function = stack[-1] if stack else None
+    if type(function) is not Name or function.make is not None or not data.startswith(OBJECT_BEGINS, pos):
+        stack.append(())
         return pos
-    _reduce(walk, data, pos, stack)  # five steps in one: metadata has millions of these
-    state: Dict[Any, Any] = {}
-    walk.memo += (stack[-1], state)
-    stack.append(state)
+    made = stack[-1] = Made(function.text)  # five steps in one: metadata has a million of these
+    walk.memo += (made, made)
+    stack.append(PENDING)
     walk.marks.append(len(stack))
     return pos + len(OBJECT_BEGINS)
 
@@ -244,9 +245,12 @@ def _tuple2(walk: Walk, data: bytes, pos: int, stack: List[Any]) -> int:
     pair = stack[-1] = (stack[-1], last)
     if not data.startswith(SIZE_ENDS, pos):
         return pos
-    stack[-1] = args = (pair,)
-    _reduce(walk, data, pos, stack)
-    walk.memo += (pair, args, stack[-1])
+    function = stack[-2]
+    if type(function) is not Name or function.text != "torch.Size":
+        return pos
+    stack.pop()
+    stack[-1] = pair
+    walk.memo += (pair, pair, pair)
     return pos + len(SIZE_ENDS)
 
 
@@ -284,9 +288,20 @@ def _setitem(walk: Walk, data: bytes, pos: int, stack: List[Any]) -> int:
 
 @_opcode(0x75)
 def _setitems(walk: Walk, data: bytes, pos: int, stack: List[Any]) -> int:
-    items = walk.to_mark(stack)
+    start = walk.marks.pop()
+    items = stack[start:]
+    del stack[start:]
+    target = stack[-1]
+    if target is not PENDING:
+        fill(target, items)
+        return _build(walk, data, pos + 1, stack) if data[pos] == 0x62 else pos
+    if data[pos] == 0x62 and not len(items) % 2:  # the whole state of an object; as a tuple it takes half the memory
+        stack.pop()
+        stack[-1].state = Fields(items)
+        return pos + 1
+    stack[-1] = {}
     fill(stack[-1], items)
-    return _build(walk, data, pos + 1, stack) if data[pos] == 0x62 else pos
+    return pos
 
 
 @_opcode(0x61)
@@ -324,11 +339,7 @@ def _stack_global(walk: Walk, data: bytes, pos: int, stack: List[Any]) -> int:
 @_opcode(0x52, 0x81)
 def _reduce(walk: Walk, data: bytes, pos: int, stack: List[Any]) -> int:
     args = stack.pop()
-    function = stack[-1]
-    if type(function) is Name and type(args) is tuple:
-        stack[-1] = Made(function.text, args) if function.make is None else function.make(walk, args)
-    else:
-        stack[-1] = _called(walk, function, args)
+    stack[-1] = _called(walk, stack[-1], args)
     return pos
 
 

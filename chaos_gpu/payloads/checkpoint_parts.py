@@ -128,7 +128,7 @@ def step_in(tree: Dict[Any, Any]) -> Optional[int]:
             return int(tree[key])
     for wrapper in ("train_state", "trainer_state", "progress", *WRAPPERS):
         inner = tree.get(wrapper)
-        inner = inner.state if type(inner) is Made else inner
+        inner = inner.fields() if type(inner) is Made else inner
         if type(inner) is dict:
             found = step_in({key: value for key, value in inner.items() if key in STEP_KEYS})
             if found is not None:

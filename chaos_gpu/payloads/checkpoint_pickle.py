@@ -5,7 +5,6 @@ Memory is bounded by the pickle's length and by `MAX_MEMORY_BYTES`; a promise of
 nothing.
 """
 
-import gc
 import resource
 import struct
 from typing import Any, Callable, Dict, List, NoReturn, Optional, Tuple
@@ -53,6 +52,12 @@ class Name:
         self.make = SPECIAL.get(text)
 
 
+class Fields(tuple):  # type: ignore[type-arg]  # tuple[...] is not there before Python 3.9
+    """The state of an object as name, value, name, value."""
+
+    __slots__ = ()
+
+
 class Made:
     """What a call would have made: who was called, with what, and what it was filled with."""
 
@@ -66,9 +71,18 @@ class Made:
     def get(self, name: str, default: Any = None) -> Any:
         """Return an attribute that the pickle sets."""
         state = self.state
+        if type(state) is Fields:
+            return next((state[at + 1] for at in range(0, len(state), 2) if state[at] == name), default)
+        return self.fields().get(name, default)
+
+    def fields(self) -> Dict[Any, Any]:
+        """Return the attributes that the pickle sets."""
+        state = self.state
+        if type(state) is Fields:
+            return {key_of(key): value for key, value in zip(state[::2], state[1::2])}  # noqa: B905
         if type(state) is tuple and len(state) == 2 and type(state[1]) is dict:
             state = state[1]
-        return state.get(name, default) if type(state) is dict else default
+        return state if type(state) is dict else {}
 
 
 class Storage:
@@ -107,8 +121,6 @@ class Walk:
 
         Raises: Torn where the pickle ends too soon or is broken, CheckpointError where it is hostile or too large.
         """
-        collecting = gc.isenabled()
-        gc.disable()  # millions of objects, all of them reachable: looking for garbage would take most of the time
         try:
             return self._run(self.data, self.end, [])
         except (IndexError, struct.error):
@@ -117,9 +129,6 @@ class Walk:
             raise Torn("its pickle is broken") from None
         except MemoryError:
             raise CheckpointError("its pickle needs more memory than it may have") from None
-        finally:
-            if collecting:
-                gc.enable()
 
     def _run(self, data: bytes, pos: int, stack: List[Any]) -> Any:
         before = memory_bytes()
@@ -149,9 +158,9 @@ class Walk:
                 return -1
             else:
                 pos = table[code](self, data, pos, stack)
-            if data[pos] == 0x94:  # MEMOIZE
-                remember(stack[-1])
-                pos += 1
+                if data[pos] == 0x94:  # MEMOIZE
+                    remember(stack[-1])
+                    pos += 1
         return pos
 
     def put(self, index: int, value: Any) -> None:

@@ -98,8 +98,8 @@ def _parts(value: Any) -> Optional[List[Tuple[Any, Any]]]:
         return [(key if type(key) in (str, int) else words_of(key), each) for key, each in value.items()]
     if type(value) in (list, tuple) and any(type(each) in (dict, list, tuple, Tensor, Made) for each in value):
         return list(enumerate(value))
-    if type(value) is Made and type(value.state) is dict and not value.items:
-        return list(value.state.items())
+    if type(value) is Made and value.fields() and not value.items:
+        return list(value.fields().items())
     return None
 
 
@@ -124,7 +124,7 @@ def _canonical(value: Any, checksum: Checksum) -> Iterator[bytes]:
         if type(value) is dict:
             inner: List[Any] = [each for pair in value.items() for each in pair]
         elif type(value) is Made:
-            inner = [value.kind, list(value.args), value.state, value.items]
+            inner = [value.kind, list(value.args), value.fields() or value.state, value.items]
         elif type(value) in (list, tuple):
             inner = list(value)
         else:
