@@ -46,7 +46,10 @@ class Kubectl:
 
     def apply(self, documents: Sequence[Json]) -> None:
         """Apply objects on the server's side, as their only owner."""
-        text = json.dumps({"apiVersion": "v1", "kind": "List", "items": list(documents)})
+        self.apply_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": list(documents)}))
+
+    def apply_text(self, text: str) -> None:
+        """Apply objects as they are written, JSON or YAML."""
         self.run("apply", "--server-side", "--force-conflicts", "--filename=-", text=text)
 
     def accepts(self, document: Json) -> bool:

@@ -75,6 +75,10 @@ class Layout(NamedTuple):
         """Everything of a node: root, devices, driver files, and `run` as above."""
         return self.root / "nodes" / name
 
+    def images_of(self, name: str) -> Path:
+        """A node has its images; they outlive a crash of it."""
+        return self.node(name) / "images"
+
     def read_state(self) -> dict[str, Any] | None:
         """Return what `state` says; None if there is none."""
         try:

@@ -178,6 +178,7 @@ def _complete(cluster: Cluster) -> None:
     kueue.begin(cluster.layout, cluster.programs, cluster.kubectl)
     for name in NODES:
         _wait(cluster, partial(cluster.node_ready, name), name)
+        _wait(cluster, cluster.layout.images_of(name).exists, f"the images of {name}")
     kueue.finish(cluster.kubectl)
     cluster.layout.complete.touch()
 

@@ -83,8 +83,8 @@ def _plan(layout: Layout, programs: Programs, authority: Authority, index: int) 
 
 def _services(layout: Layout, programs: Programs, name: str, address: str, kubeconfig: Path) -> list[dict[str, Any]]:
     labels = ",".join(f"{GPU_RESOURCE}.{key}={value}" for key, value in _LABELS.items())
-    imported = f"/run/{name}.images"
-    importing = 'ctr --namespace k8s.io images import "$1" && touch "$2" && exec sleep infinity'
+    imported = str(layout.images_of(name))
+    importing = '[ -e "$2" ] || { ctr --namespace k8s.io images import "$1" && touch "$2"; } && exec sleep infinity'
     kubelet = [
         "kubelet",
         "--config=/etc/kubernetes/kubelet.json",
@@ -98,7 +98,7 @@ def _services(layout: Layout, programs: Programs, name: str, address: str, kubec
     services = [
         {"name": "containerd", "argv": ["containerd", "--config=/etc/containerd/config.toml"]},
         {"name": "images", "argv": ["sh", "-c", importing, "sh", str(programs.images), imported], "needs": SOCKET},
-        {"name": "kubelet", "argv": kubelet, "needs": imported},
+        {"name": "kubelet", "argv": kubelet, "needs": SOCKET},
         {"name": "gpu-device-plugin", "argv": plugin, "needs": "/var/lib/kubelet/device-plugins/kubelet.sock"},
     ]
     return [{**each, "env": programs.environment} for each in services]

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 import pytest
 
 from chaos_gpu.criteria.registry import Cell, components, matrix
-from chaos_gpu.lab.defects import COMPONENTS
 from tests.cluster.layout import NODES
 from tests.cluster.product import Done, Site
 
@@ -62,14 +61,6 @@ def cells(experiment: str, defect: str | None) -> list[Cell]:
 def run(site: Site, experiment: str, defect: str | None) -> Done:
     site.deploy([defect] if defect and not defect.startswith(WITHOUT) else [], without=defect == "without:detector")
     return site.run(experiment)
-
-
-def test_what_is_judged_on_the_lab_only_is_declared() -> None:
-    assert set(COMPONENTS) <= PARTS | set(LAB_ONLY)
-    needed = {part for cell in matrix() for part in components(cell.experiment)}
-    assert needed <= PARTS | set(LAB_ONLY)
-    assert not PARTS & set(LAB_ONLY)
-    assert FATAL in experiments()
 
 
 @pytest.mark.parametrize(("experiment", "defect"), RUNS)
