@@ -250,7 +250,7 @@ class Site:
 def _stable(found: Json) -> Json:
     meta = {key: found["metadata"].get(key) or None for key in ("uid", "labels", "annotations", "ownerReferences")}
     conditions = [(each["type"], each["status"]) for each in (found.get("status") or {}).get("conditions") or ()]
-    well = {("GpuXidError", "False"), ("GpuXidInJournal", "False")}  # detectors say that all is well
+    well = {(name, "False") for name in ("GpuXidError", "GpuXidInJournal", "GpuDcgmUnhealthy")}  # as detectors say it
     conditions = [each for each in conditions if each not in well]
     return {"meta": meta, "spec": found.get("spec"), "data": found.get("data"), "conditions": conditions}
 
