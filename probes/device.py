@@ -110,6 +110,8 @@ def policy_followed(configuration: Dict[str, Any], fault: str) -> Dict[str, Any]
     else:
         wait_for_cordon(run, landed, until_s=landed.at_s + 2 * limit_s)
         judgement = _policy_action(run, landed, timeline(run, landed), limit_s)
+    written = {key: run.injection(fault).plan.facts.get(key, "") for key in ("form", "variant", "transport")}
+    judgement = judgement._replace(evidence={**judgement.evidence, "written": written})
     return run.publish([run.record("DEV-06", judgement)])
 
 

@@ -7,6 +7,7 @@ from chaos_gpu.criteria.attribution import names_record
 from chaos_gpu.criteria.timeline import Landed
 from chaos_gpu.criteria.xid.coverage import Sighting, Told, Watcher, sightings
 from chaos_gpu.faults.observe import landed_of, timeline
+from chaos_gpu.faults.plan import Plan
 from chaos_gpu.faults.run import Run
 
 LOOK_S = 0.2
@@ -30,10 +31,24 @@ def coverage_of(run: Run, fault: str) -> dict[str, Any]:
         if over or not any(_may_still_come(each, watcher) for each, watcher in zip(found, watchers, strict=True)):
             break
         run.pause(LOOK_S)
-    facts = run.injection(fault).plan.facts
-    asked = {key: facts[key] for key in ("code", "form", "variant", "transport")}
     said = [each.model_dump(mode="json") for each in found]
-    return {"fault": fault, **asked, "node": landed.node, "limit_s": limit_s, "detectors": said}
+    return {
+        "fault": fault,
+        "code": landed.code,
+        **_written(run.injection(fault).plan),
+        "node": landed.node,
+        "limit_s": limit_s,
+        "detectors": said,
+    }
+
+
+def _written(plan: Plan) -> dict[str, str]:
+    """Say how it was written; what the driver itself wrote has no form of ours."""
+    return {
+        "form": plan.facts.get("form", plan.kind),
+        "variant": plan.facts.get("variant", ""),
+        "transport": plan.facts.get("transport", "kernel"),
+    }
 
 
 def _watchers(run: Run, fault: str) -> list[Watcher]:
