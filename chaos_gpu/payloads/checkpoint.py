@@ -76,10 +76,10 @@ def main(argv: List[str]) -> int:
         with open(source, encoding="utf-8") as file:  # noqa: PTH123  pathlib takes longer to import than this to run
             spec = json.load(file)
     against, deep = spec.get("against", ""), spec.get("deep", True)
-    size = bytes_on_disk([spec["path"], against]) if deep else 0
+    size = bytes_on_disk([spec["path"], against])
     limit_this_process(size)
     try:
-        document = inspect(spec["path"], against, deep, Progress(size).tick)
+        document = inspect(spec["path"], against, deep, Progress(size if deep else 0).tick)
     except CheckpointError as error:
         tell("failed", reason=str(error))
         return 3

@@ -267,6 +267,10 @@ def _encoded(walk: Walk, args: Tuple[Any, ...]) -> bytes:
     return args[0].encode("latin-1")
 
 
+def _bytes(walk: Walk, args: Tuple[Any, ...]) -> Any:
+    return Made("builtins.bytes", args) if args else b""  # as protocols 0 to 2 write no bytes
+
+
 def _size(walk: Walk, args: Tuple[Any, ...]) -> Tuple[Any, ...]:
     dims = args[0] if args else ()
     if type(dims) is list and len(dims) <= MAX_KEY_PARTS:
@@ -297,6 +301,8 @@ SPECIAL: Dict[str, Callable[[Walk, Tuple[Any, ...]], Any]] = {
     "collections.OrderedDict": _mapping,
     "collections.defaultdict": lambda walk, args: {},
     "_codecs.encode": _encoded,
+    "__builtin__.bytes": _bytes,
+    "builtins.bytes": _bytes,
     "torch.Size": _size,
     "torch._utils._rebuild_tensor": _tensor,
     "torch._utils._rebuild_tensor_v2": _tensor,

@@ -61,3 +61,30 @@ def test_a_missing_file_is_found(harm: str, written: Path, tmp_path: Path) -> No
     shutil.copytree(written / "dcp", tmp_path / "dcp")
     (tmp_path / "dcp" / harm).unlink()
     assert inspect(str(tmp_path / "dcp"))["complete"] == "no"
+
+
+FRAMEWORKS = {
+    "transformers": ("hf-trainer", "checkpoint-4", "optimizer.pt", {"rng", "data"}),
+    "accelerate": ("accelerate", "checkpoint_1", "optimizer.bin", {"rng"}),
+    "lightning": ("lightning", "epoch=0-step=4.ckpt", "", {"data"}),
+}
+
+
+@pytest.mark.parametrize("name", FRAMEWORKS)
+def test_what_a_framework_saves_is_whole_and_a_cut_is_found(name: str, tmp_path: Path) -> None:
+    form, newest, part, more = FRAMEWORKS[name]
+    probe = subprocess.run([PYTHON, "-c", f"import torch, {name}"], capture_output=True, check=False)
+    if probe.returncode:
+        pytest.skip(f"no {name} here; CHAOS_GPU_TORCH_PYTHON may name a Python that has it")
+    script = SCRIPT.with_name("real_frameworks.py")
+    subprocess.run([PYTHON, str(script), name, str(tmp_path)], check=True, capture_output=True, timeout=250)
+    path = next(tmp_path.rglob(newest))
+    answer = inspect(str(path))
+    assert (answer["format"], answer["complete"], answer["torn_reason"]) == (form, "yes", "")
+    assert set(answer["components"]) == {"model", "optimizer", "scheduler"} | more
+    store = inspect(str(path.parent))
+    assert {member["complete"] for member in store["members"]} == {"yes"}
+    torn = path / part if part else path
+    torn.write_bytes(torn.read_bytes()[:-100])
+    assert inspect(str(path))["complete"] == "no"
+    assert inspect(str(path.parent))["newest_complete"] != newest
