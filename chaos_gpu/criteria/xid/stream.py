@@ -15,7 +15,7 @@ from chaos_gpu.criteria.xid.reader import MAX_LINE_BYTES, read_line
 
 _XID = b"Xid ("  # also the end of `SXid (`
 _FALLEN = b"fallen off the bus"
-_TRIES = 8
+_TRIES = 64
 _BEFORE_BYTES = 2048
 _BEFORE_LINES = 8
 _OPEN_SWITCH_ERRORS = 1024
