@@ -19,6 +19,10 @@ class CheckpointError(Exception):
     """The declared error: it cannot be judged, because it is hostile, unsupported, out of bounds, or not there."""
 
 
+class Strange(CheckpointError):
+    """The bytes are none of the format that the name promises."""
+
+
 class Torn(Exception):
     """Bytes are missing or damaged: an answer, once it is known of which file."""
 

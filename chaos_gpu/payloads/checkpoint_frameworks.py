@@ -11,18 +11,22 @@ import re
 from typing import Any, Dict, List, Optional
 
 from chaos_gpu.payloads.checkpoint_dcp import is_dcp, read_dcp
-from chaos_gpu.payloads.checkpoint_files import CheckpointError, Files, Torn, names_in, shown
+from chaos_gpu.payloads.checkpoint_files import CheckpointError, Files, Strange, Torn, names_in, shown
 from chaos_gpu.payloads.checkpoint_parts import component_of, name_step, sort_in
 from chaos_gpu.payloads.checkpoint_reading import Reading, state_of
 from chaos_gpu.payloads.checkpoint_safetensors import read_safetensors, tensors_states
 from chaos_gpu.payloads.checkpoint_torch import read_torch
 
 TORCH_SUFFIXES = (".pt", ".pth", ".bin", ".ckpt", ".pkl")
+FOLDERS = ("hf-trainer", "accelerate", "lightning", "megatron", "deepspeed", "nemo", "plain")
 INCOMPLETE_SENTINEL = "checkpoint-is-incomplete.txt"
 
 
 def read_file(files: Files, path: str, reading: Reading, deep: bool, component: Optional[str] = None) -> Any:
-    """Enter one file of tensors under its component; return its tree. What is wrong with it is told with its name."""
+    """Enter one file of tensors under its component; return its tree.
+
+    What is wrong with it is told with its name; so is a content of another kind, where the file is part of a save.
+    """
     name = os.path.basename(path)
     try:
         with files.open(path) as span:
@@ -38,7 +42,10 @@ def read_file(files: Files, path: str, reading: Reading, deep: bool, component: 
     except Torn as torn:
         reading.torn.append(f"{shown(name)}: {torn}")
     except CheckpointError as error:
-        raise CheckpointError(f"{shown(name)}: {error}") from None
+        if isinstance(error, Strange) and reading.format in FOLDERS:
+            reading.torn.append(f"{shown(name)}: {error}")
+        else:
+            raise CheckpointError(f"{shown(name)}: {error}") from None
     return None
 
 

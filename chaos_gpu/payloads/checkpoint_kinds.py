@@ -45,7 +45,7 @@ def members_of(path: str) -> List[str]:
 def kind_of(path: str, names: List[str]) -> str:
     """Return the name of the format of a directory, "" if it is none that is known."""
     base, known = os.path.basename(path), set(names)
-    if ".orbax-checkpoint-tmp" in base or known & ORBAX_NAMES:
+    if ".orbax-checkpoint-tmp" in base or known & ORBAX_NAMES or _has_orbax_item(path, names):
         return "orbax"
     if {"weights", "context"} <= known or os.path.exists(path + "-unfinished"):
         return "nemo"
@@ -64,6 +64,11 @@ def kind_of(path: str, names: List[str]) -> str:
     if MEMBER.fullmatch(base):
         return "safetensors" if any(name.endswith(".safetensors") for name in names) else "torch-zip"
     return ""
+
+
+def _has_orbax_item(path: str, names: List[str]) -> bool:
+    marks = ("manifest.ocdbt", "_METADATA")
+    return any(os.path.exists(os.path.join(path, name, mark)) for name in names for mark in marks)
 
 
 def _read_plain(files: Files, path: str, names: List[str], reading: Reading, deep: bool) -> None:
@@ -134,7 +139,7 @@ def _read_folder(files: Files, path: str, deep: bool) -> Reading:
     kind = kind_of(path, names)
     if not kind:
         raise CheckpointError(f"{shown(path)} holds no checkpoint of a known format")
-    reading = Reading(kind)
+    reading = Reading("plain" if FRAMEWORKS[kind] is _read_plain else kind)
     reading.files = files.sizes(path)
     FRAMEWORKS[kind](files, path, names, reading, deep)
     reading.format = kind

@@ -11,7 +11,7 @@ import re
 import struct
 from typing import Any, Dict, List, NamedTuple, Optional
 
-from chaos_gpu.payloads.checkpoint_files import CheckpointError, Span, Torn, shown
+from chaos_gpu.payloads.checkpoint_files import Span, Strange, Torn, shown
 from chaos_gpu.payloads.checkpoint_reading import State
 
 MAX_HEADER_BYTES = 100_000_000
@@ -31,17 +31,17 @@ def read_safetensors(span: Span) -> TensorsFile:
     """Read the header.
 
     Raises:
-        CheckpointError: it is no safetensors file.
+        Strange: it is no safetensors file.
     """
     try:
         size = struct.unpack("<Q", span.at(0, 8))[0]
     except Torn:
         return TensorsFile({}, ["it ends within the length of its header"], None, 0)
     if size > MAX_HEADER_BYTES:
-        raise CheckpointError("it is no safetensors file: its header would have more than 100 MB")
+        raise Strange("it is no safetensors file: its header would have more than 100 MB")
     begins = span.at(8, min(1, span.size - 8))
     if begins not in (b"{", b"\0", b"") or (begins == b"{" and size < 2):
-        raise CheckpointError("it is no safetensors file: its header is no JSON")
+        raise Strange("it is no safetensors file: its header is no JSON")
     if 8 + size > span.size:
         return TensorsFile({}, [f"it ends within its header of {size} bytes"], None, 0)
     if begins != b"{":
@@ -61,11 +61,11 @@ def _header(data: bytes) -> Dict[str, Any]:
         header.pop("__metadata__", None)
         places = sorted((*each["data_offsets"], name) for name, each in header.items())
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        raise CheckpointError("it is no safetensors file: its header is not as it should be") from None
+        raise Strange("it is no safetensors file: its header is not as it should be") from None
     end = 0
     for begin, after, name in places:
         if type(begin) is not int or type(after) is not int or begin != end or after < begin:
-            raise CheckpointError(f"it is no safetensors file: {shown(str(name))} leaves a gap or overlaps")
+            raise Strange(f"it is no safetensors file: {shown(str(name))} leaves a gap or overlaps")
         end = after
     return dict(header)
 

@@ -8,7 +8,7 @@ Source: torch/serialization.py, caffe2/serialize/inline_container.cc.
 
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
-from chaos_gpu.payloads.checkpoint_files import CheckpointError, Span, Torn, shown
+from chaos_gpu.payloads.checkpoint_files import CheckpointError, Span, Strange, Torn, shown
 from chaos_gpu.payloads.checkpoint_opcodes import MAX_DIGITS
 from chaos_gpu.payloads.checkpoint_pickle import MAX_PICKLE_BYTES, Storage, Tensor, Walk
 from chaos_gpu.payloads.checkpoint_reading import Checksum
@@ -60,7 +60,7 @@ def read_torch(span: Span, deep: bool) -> TorchFile:
         return TorchFile("torch-zip", None, ["it is a hole: none of its bytes were written"], None, _no_checksum)
     if not head.strip(b"\0"):
         return TorchFile("torch-zip", None, ["it begins with zeros: its bytes were never written"], None, _no_checksum)
-    raise CheckpointError("it is no file of torch.save: neither zip nor legacy")
+    raise Strange("it is no file of torch.save: neither zip nor legacy")
 
 
 def _no_checksum(tensor: Tensor) -> Optional[int]:
@@ -75,7 +75,7 @@ def _read_zip(span: Span, deep: bool) -> TorchFile:
         records = zip_records(span)
         name = next((each for each in records if each == "data.pkl" or each.endswith("/data.pkl")), None)
         if name is None:
-            raise CheckpointError("it is a zip, but none of torch.save: it has no data.pkl")
+            raise Strange("it is a zip, but none of torch.save: it has no data.pkl")
     except Torn as torn:
         return _salvaged(span, str(torn))
     unchecked = not any(record.crc for record in records.values() if record.size)

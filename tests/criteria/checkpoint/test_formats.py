@@ -130,3 +130,19 @@ def test_a_link_within_the_store_is_followed_and_told(tmp_path: Path) -> None:
     assert (answer["pointers"], answer["latest"]) == ({"last.ckpt": "step=8.ckpt"}, "step=8.ckpt")
     (tmp_path / "step=8.ckpt").rename(tmp_path / "step=9.ckpt")
     assert "the pointer names step=8.ckpt, which is not there" in inspect(str(tmp_path))["notes"]
+
+
+@pytest.mark.parametrize("name", ["optimizer.pt", "model.safetensors", "training_args.bin"])
+def test_a_part_with_another_content_is_torn(name: str, tmp_path: Path) -> None:
+    path = lay.hf_trainer(tmp_path, 5)
+    (path / name).write_bytes(b"<html>503 Service Unavailable</html>")
+    answer = inspect(str(path))
+    assert answer["complete"] == "no"
+    assert f"{name}: it is no" in answer["torn_reason"]
+
+
+def test_an_orbax_step_without_any_marker(tmp_path: Path) -> None:
+    path = lay.orbax(tmp_path, 1820, success=False)
+    (path / "_CHECKPOINT_METADATA").unlink()
+    answer = inspect(str(path))
+    assert (answer["format"], answer["complete"]) == ("orbax", "no")
