@@ -126,7 +126,7 @@ class Hunt:
             return False
         committed = bool(save and watch.committed(save))
         if phase == "step":
-            return save is None or committed
+            return save is None or (committed and is_between(watch, save))
         if save is None:
             return False
         if phase in ("pointer", "retention"):
@@ -143,7 +143,7 @@ class Hunt:
 
     def _wanted(self, watch: StoreWatch) -> float:
         assert watch.learned is not None  # noqa: S101 - asked after the first save
-        return float(self.spec.get("bytes") or self.spec["fraction"] * watch.learned.size)
+        return float(self.spec.get("bytes") or self.spec.get("fraction", 0.0) * watch.learned.size)
 
     def _record(self, watch: StoreWatch) -> int:
         """Return how far from the place asked for a kill may be, bytes."""
@@ -258,6 +258,12 @@ def hurry(needed: bool) -> None:
         os.sched_setscheduler(0, policy, os.sched_param(priority))
     except OSError:
         return
+
+
+def is_between(watch: StoreWatch, save: Save) -> bool:
+    """Whether the pause after a save is half over: what still belonged to that save is done."""
+    pause_ns = save.begun_ns - watch.finished[-1].changed_ns
+    return time.monotonic_ns() - save.changed_ns >= pause_ns / 2
 
 
 def rank_of(pids: List[int]) -> int:

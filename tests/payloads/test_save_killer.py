@@ -1,11 +1,14 @@
 """The killer as the node runs it, one file, against the lab's training as a plain process."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
+import threading
 import zipfile
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +25,14 @@ SPEC = {"phase": "data", "fraction": 0.5, "means": "freeze", "attempts": 5, "wai
 class Killer:
     """One run of the payload."""
 
-    def __init__(self, directory: Path, **spec: Any) -> None:
+    def __init__(self, directory: Path, env: dict[str, str] | None = None, **spec: Any) -> None:
         program, file = directory / "payload.py", directory / "spec.json"
         program.write_text(payload_source("save_killer"))
         file.write_text(
             json.dumps({**SPEC, "subject": "test", "reference": "", "namespace": "x", "grace_s": 5, **spec})
         )
         command = [sys.executable, "-I", str(program), "--spec", str(file)]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env)
 
     def until(self, *names: str) -> dict[str, Any]:
         """Read events up to one of these."""
@@ -149,7 +152,7 @@ def test_a_writer_that_outlives_its_rank_is_waited_for(tmp_path: Path, trainer: 
         (torn,) = evidence["files"]
         assert len(evidence["pids"]) == 3
         assert evidence["orphans"] == evidence["pids"][-1:]
-        assert evidence["store"]["newest_complete"] == torn.replace(".tmp", "")
+        assert evidence["store"]["newest_complete"] == torn.split(".tmp")[0]
         assert launcher.poll() is None, "only the rank was killed"
         assert killer.end() == 0
     finally:
@@ -163,3 +166,44 @@ def test_a_container_s_first_process_may_be_killed_alone(tmp_path: Path, trainer
     training.communicate(timeout=10)
     assert training.returncode == -signal.SIGKILL
     assert killer.end() == 0
+
+
+class Evictions(BaseHTTPRequestHandler):
+    """An API server that ends the training when its pod is evicted, as a kubelet would."""
+
+    training: Process
+    asked: list[str]
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.asked.append(f"{self.path} {body['kind']} {self.headers['Authorization']}")
+        self.training.send_signal(signal.SIGTERM)
+        self.send_response(201)
+        self.end_headers()
+        self.wfile.write(b"{}")
+
+    def log_message(self, *_: Any) -> None:
+        """Be silent."""
+
+
+def test_a_preempted_training_is_watched_to_its_end(tmp_path: Path, trainer: Trainer) -> None:
+    trainer.environment["CHAOS_GPU_POD"] = "pod-1"
+    (tmp_path / "token").write_text("secret")
+    training = trainer.start()
+    handler = type("Handler", (Evictions,), {"training": training, "asked": []})
+    with HTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        where = {"KUBERNETES_API_URL": f"http://127.0.0.1:{server.server_port}", "SERVICEACCOUNT_DIR": str(tmp_path)}
+        killer = Killer(tmp_path, {**os.environ, **where}, subject=trainer.mark, phase="step", means="evict")
+        try:
+            evidence = killer.until("landed", "failed").get("evidence")
+            ended = killer.until("ended")
+            training.communicate(timeout=10)
+            assert killer.end() == 0
+        finally:
+            server.shutdown()
+    assert evidence
+    assert handler.asked == ["/api/v1/namespaces/x/pods/pod-1/eviction Eviction Bearer secret"]
+    assert training.returncode == 143
+    assert ended["ended_ns"] > evidence["between_ns"][0]
+    assert ended["store"]["newest_step"] > evidence["store"]["newest_step"]

@@ -60,9 +60,8 @@ def judge_retention(saves: Sequence[Saved], kill: Kill, keep: int, settle: int =
         "saves_since_kill": len(since),
     }
     if any(save.least < 1 for save in saves):
-        when = next(save.step for save in saves if save.least < 1)
         remedy = "remove an old checkpoint only after the new one is all there"
-        return failed(f"at an instant before step {when} was saved the store held no complete one", evidence, remedy)
+        return failed("at an instant the store held no complete checkpoint", evidence, remedy)
     if len(since) < max(settle, 1) or len(saves) < keep:
         return inconclusive(f"{len(since)} saves since the kill, {settle} are needed", evidence)
     wrong = [save for save in saves[keep:] if save.kept != keep] if keep else []

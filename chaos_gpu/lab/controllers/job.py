@@ -88,7 +88,7 @@ class JobController:
             return await self._finish(job, active, started, counts, "Failed", "BackoffLimitExceeded")
         expected = self._expected.setdefault(job["metadata"]["uid"], set())
         wanted = min(spec.get("parallelism", 1), spec.get("completions", 1) - succeeded)
-        missing = wanted - len(active) - len(expected)
+        missing = wanted - _occupied(spec, pods) - len(expected)
         wait_s = _back_off_left(pods) if missing > 0 else None
         if missing > 0 and not wait_s:
             for _ in range(missing):
@@ -151,6 +151,12 @@ class JobController:
         fresh = {name: value for name, value in status.items() if known.get(name) != value}
         if fresh:
             await self._api.patch(JOBS, key_of(job), {"status": fresh}, "strategic", "status")
+
+
+def _occupied(spec: Json, pods: list[Json]) -> int:
+    """Count the pods that no other may take the place of; one that is being deleted may be replaced at once, or not."""
+    waits = spec.get("podReplacementPolicy") == "Failed"
+    return sum(not is_finished(pod) and (waits or not pod["metadata"].get("deletionTimestamp")) for pod in pods)
 
 
 def _phase(pod: Json) -> str:

@@ -14,7 +14,7 @@ CODE_PATH, STORE_PATH = "/opt/trainer", "/checkpoints"
 PARTS = ("torch_zip", "model", "store", "main")
 GRACE_S = 2
 SAVE_S = 0.5
-SETTINGS = {"STEPS": "24", "SAVE_EVERY": "4", "KEEP": "2", "STEP_S": "0.02"}
+SETTINGS = {"STEPS": "32", "SAVE_EVERY": "4", "KEEP": "2", "STEP_S": "0.02"}
 _OWN_IMPORT = re.compile(r"^from chaos_gpu\.\S+ import .*\n", re.MULTILINE)
 
 
@@ -76,6 +76,10 @@ def trainer_objects(store: str, *, image: str = IMAGE, save_s: float = SAVE_S, g
             "apiVersion": "batch/v1",
             "kind": "Job",
             "metadata": {"name": NAME, "annotations": {"chaos-gpu/store": STORE_PATH}},
-            "spec": {"backoffLimit": 4, "template": {"metadata": {"labels": {"app": NAME}}, "spec": spec}},
+            "spec": {
+                "backoffLimit": 4,
+                "podReplacementPolicy": "Failed",
+                "template": {"metadata": {"labels": {"app": NAME}}, "spec": spec},
+            },
         },
     ]

@@ -1,7 +1,7 @@
 """Where checkpoints are kept: saved beside, seen on the disk, renamed, pointed at; old ones and leftovers removed.
 
     step-12.pt       a checkpoint; its name appears only when all of it is there
-    step-16.pt.tmp   one that is being written, or that a killed run has left
+    step-16.pt.tmp…  one that is being written, or that a killed run has left
     latest           the name of the newest, written only after it
 
 A planted defect changes one of these rules; see `chaos_gpu.lab.defects`.
@@ -9,6 +9,7 @@ A planted defect changes one of these rules; see `chaos_gpu.lab.defects`.
 
 import os
 import re
+import secrets
 import zipfile
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,7 +17,7 @@ from typing import Any, NamedTuple
 from chaos_gpu.lab.trainer.torch_zip import read, write
 
 NAME = re.compile(r"step-(\d+)\.pt")
-LEFTOVER = re.compile(r"step-(\d+)\.pt\.tmp")
+LEFTOVER = re.compile(r"step-(\d+)\.pt\.tmp\w+")
 POINTER = "latest"
 
 Json = dict[str, Any]
@@ -67,7 +68,7 @@ class Store:
         if self._defects & {"trainer-writes-in-place", "trainer-points-before-data"}:
             write(self._directory / name, state, stem, save_s)
             return
-        beside = self._directory / f"{name}.tmp"
+        beside = self._directory / f"{name}.tmp{secrets.token_hex(3)}"
         write(beside, state, stem, save_s)
         beside.rename(self._directory / name)
         self._sync()

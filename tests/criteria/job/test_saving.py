@@ -49,7 +49,7 @@ KEPT = (saved(4, 90.0, kept=1), saved(8, 110.0), saved(12, 120.0), saved(16, 130
         (KEPT[:3], PASS, "2 complete kept"),
         (KEPT[:2], UNKNOWN, "1 saves since"),
         ((), UNKNOWN, "0 saves since"),
-        ((*KEPT[:2], replace(KEPT[2], least=0), KEPT[3]), FAIL, "before step 12"),
+        ((*KEPT[:2], replace(KEPT[2], least=0), KEPT[3]), FAIL, "no complete checkpoint"),
         ((*KEPT[:3], replace(KEPT[3], kept=3)), FAIL, "keeps 3"),
         ((*KEPT[:3], replace(KEPT[3], kept=1)), FAIL, "keeps 1"),
         ((*KEPT[:3], replace(KEPT[3], garbage={"step-8.pt.tmp": 13})), FAIL, "13 bytes are left"),
