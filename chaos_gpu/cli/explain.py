@@ -16,7 +16,7 @@ from chaos_gpu.criteria.xid.stream import LogReader
 
 @click.group()
 def explain() -> None:
-    """Say what a log means and what to do. Reads files, needs no cluster."""
+    """Say what a log or a checkpoint means and what to do. Reads files, needs no cluster."""
 
 
 explain.add_command(checkpoint)

@@ -46,9 +46,7 @@ COMMANDS = {
     "recover": Row("chaos_gpu.cli.runs:recover", "Undo what a dead runner left, from its ledger."),
     "verdict": Row("chaos_gpu.cli.verdict:verdict", "The outcome of a journal; needs no cluster."),
     "report": Row("chaos_gpu.cli.report:report", "Runs as text, JSON, JUnit or a page; needs no cluster."),
-    "explain": Row(
-        "chaos_gpu.cli.explain:explain", "What a kernel log or DCGM says, and what to do; needs no cluster."
-    ),
+    "explain": Row("chaos_gpu.cli.explain:explain", "What a kernel log, DCGM or a checkpoint says; needs no cluster."),
     "prove": Row("chaos_gpu.cli.prove:prove", "Show on the lab that each experiment catches its defects."),
     "ledger": Row("chaos_gpu.cli.runs:ledger", "Keep house over the ledgers of past runs."),
     "uninstall": Row("chaos_gpu.cli.install:uninstall", "Remove all that install made."),
