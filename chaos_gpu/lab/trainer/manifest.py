@@ -38,30 +38,39 @@ def trainer_source() -> str:
     return "\n\n".join(_OWN_IMPORT.sub("", here.with_name(f"{part}.py").read_text(encoding="utf-8")) for part in PARTS)
 
 
-def trainer_objects(store: str, *, image: str = IMAGE, save_s: float = SAVE_S, gpus: int = 0) -> list[Json]:
+def trainer_objects(store: str, *, image: str = IMAGE, save_s: float = SAVE_S) -> list[Json]:
     """Return the ConfigMap and the Job.
 
     Args:
         store: directory of the node that holds the checkpoints.
         image: an image with python3.
         save_s: how long a save is to take, seconds.
-        gpus: how many GPUs a pod asks for; it uses none.
     """
-    env = [{"name": "CHECKPOINT_DIR", "value": "$(CHAOS_GPU_STORE)"}]
-    env += [{"name": name, "value": value} for name, value in {**SETTINGS, "SAVE_S": str(save_s)}.items()]
+    template = {"metadata": {"labels": {"app": NAME}}, "spec": _pod_spec(store, image, save_s)}
+    return [
+        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": NAME}, "data": {"trainer.py": trainer_source()}},
+        {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "metadata": {"name": NAME, "annotations": {"chaos-gpu/store": STORE_PATH}},
+            "spec": {"backoffLimit": 4, "podReplacementPolicy": "Failed", "template": template},
+        },
+    ]
+
+
+def _pod_spec(store: str, image: str, save_s: float) -> Json:
+    settings = {"CHECKPOINT_DIR": "$(CHAOS_GPU_STORE)", **SETTINGS, "SAVE_S": str(save_s)}
     container: Json = {
         "name": NAME,
         "image": image,
         "command": ["python3", "-ISB", f"{CODE_PATH}/trainer.py"],
-        "env": env,
+        "env": [{"name": name, "value": value} for name, value in settings.items()],
         "volumeMounts": [
             {"name": "code", "mountPath": CODE_PATH, "readOnly": True},
             {"name": "store", "mountPath": STORE_PATH},
         ],
     }
-    if gpus:
-        container["resources"] = {"limits": {"nvidia.com/gpu": str(gpus)}}
-    spec = {
+    return {
         "restartPolicy": "OnFailure",
         "terminationGracePeriodSeconds": GRACE_S,
         "containers": [container],
@@ -70,16 +79,3 @@ def trainer_objects(store: str, *, image: str = IMAGE, save_s: float = SAVE_S, g
             {"name": "store", "hostPath": {"path": store, "type": "DirectoryOrCreate"}},
         ],
     }
-    return [
-        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": NAME}, "data": {"trainer.py": trainer_source()}},
-        {
-            "apiVersion": "batch/v1",
-            "kind": "Job",
-            "metadata": {"name": NAME, "annotations": {"chaos-gpu/store": STORE_PATH}},
-            "spec": {
-                "backoffLimit": 4,
-                "podReplacementPolicy": "Failed",
-                "template": {"metadata": {"labels": {"app": NAME}}, "spec": spec},
-            },
-        },
-    ]
