@@ -194,11 +194,12 @@ class Sample:
         """Put the old value back, and take our watches back. Returns what is left, "" for nothing."""
         left = []
         try:
+            before = self.engine.field(self.number, self.field)
             said = self.engine.inject(self.number, self.field, text_of(self.prior), RESTORED_OFFSET_S)
             if said.rc == UNREACHABLE:  # an engine that is gone has forgotten sample and watches
                 return ""
-            if said.rc != 0:
-                left.append(f"field {self.field} of GPU {self.number}: {said.words()}")
+            if not self.landed(before, self.engine.field(self.number, self.field)):
+                left.append(f"field {self.field} of GPU {self.number}, the old value is not seen: {said.words()}")
             if self.watch_set and self.engine.run(["health", "-g", "0", "--clear"]).rc not in (0, UNREACHABLE):
                 left.append("the health watches that were set for this")
         except NotPossible as error:

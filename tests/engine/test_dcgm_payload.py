@@ -214,6 +214,44 @@ def test_without_an_engine_nothing_happens(tmp_path: Path) -> None:
     assert _bytes(node) == b""
 
 
+FORGETFUL = """#!/bin/sh
+case "$*" in *--inject*)
+  echo x >> "$0.count"
+  if [ "$(wc -l < "$0.count")" -gt {takes} ]; then echo "Successfully injected field info."; exit 0; fi
+esac
+exec "{dcgmi}" "$@"
+"""
+
+
+def forgetful(node: Node, takes: int) -> None:
+    """Let dcgmi take so many samples, and then say success and do nothing, as it does of a bad value."""
+    script = node.root / "forgetful"
+    script.write_text(FORGETFUL.format(takes=takes, dcgmi=node.env["DCGMI_PATH"]))
+    script.chmod(0o755)
+    node.env["DCGMI_PATH"] = str(script)
+
+
+def test_a_success_that_introspection_does_not_show_is_none(node: Node) -> None:
+    answer(["health", "-g", "0", "-s", "pmit"], node.dcgm)
+    forgetful(node, takes=0)
+    before = _bytes(node)
+    code, events = node.run(field=84, value=0, systems="i")  # of which no poll comes within the test
+    assert (code, events[-1]["event"]) == (3, "failed")
+    assert "introspection does not show the sample" in events[-1]["reason"]
+    assert _bytes(node) == before
+
+
+def test_a_value_that_cannot_be_put_back_is_said_to_be_left(node: Node) -> None:
+    answer(["health", "-g", "0", "-s", "pmit"], node.dcgm)
+    forgetful(node, takes=1)
+    payload = node.start(field=84, value=0, systems="i")
+    until(payload, "landed")
+    code, last = end(payload)
+    assert (code, last["event"]) == (4, "failed")
+    assert "field 84 of GPU 3, the old value is not seen" in last["reason"]
+    assert node.latest(84) == 0
+
+
 def test_an_engine_that_restarts_meanwhile_has_forgotten_the_sample(node: Node) -> None:
     payload = node.start()
     until(payload, "landed")
