@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from chaos_gpu.criteria.criterion import Criterion
 from chaos_gpu.criteria.rows.device import DEVICE
+from chaos_gpu.criteria.rows.job import JOB
 from chaos_gpu.errors import UsageError
 
 RECOVERY = "recovery"
@@ -27,7 +28,7 @@ class Cell(NamedTuple):
     expected: str
 
 
-LAYERS = (DEVICE,)
+LAYERS = (DEVICE, JOB)
 _ALL = tuple(criterion for layer in LAYERS for criterion in layer.criteria)
 _BLOCKS_RECOVERY = {experiment: defects for layer in LAYERS for experiment, defects in layer.blocks_recovery.items()}
 _USES = {experiment: components for layer in LAYERS for experiment, components in layer.uses.items()}
