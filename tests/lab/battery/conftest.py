@@ -219,5 +219,6 @@ def trainings(lab: Lab) -> Iterator[None]:
 
 def condition(obj: Json, kind: str) -> str:
     """Return the status of a condition, "" without one."""
-    found = (each["status"] for each in obj.get("status", {}).get("conditions", ()) if each["type"] == kind)
+    conditions = obj.get("status", {}).get("conditions") or ()  # null at first
+    found = (each["status"] for each in conditions if each["type"] == kind)
     return str(next(found, ""))
