@@ -6,7 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from chaos_gpu.faults.pods import payload_source
+from chaos_gpu.payloads.checkpoint import Progress
 from chaos_gpu.payloads.checkpoint_document import inspect
 from tests.criteria.checkpoint.recipes import RECIPES
 from tests.support import checkpoint_layouts as lay
@@ -54,3 +57,23 @@ def _twice(source: str) -> set[str]:
 
 def test_twice_finds_what_it_is_for() -> None:
     assert _twice("def a(): ...\nb = 1\nclass a: ...\nb: int = 2") == {"a", "b"}
+
+
+def test_the_reader_limits_itself() -> None:
+    script = (
+        "import resource; from chaos_gpu.payloads.checkpoint import limit_this_process; limit_this_process(2 << 30); "
+        "print(resource.getrlimit(resource.RLIMIT_AS)[1], resource.getrlimit(resource.RLIMIT_CPU)[0])"
+    )
+    limits = subprocess.run([sys.executable, "-I", "-c", script], capture_output=True, check=True, text=True).stdout
+    assert limits.split() == [str(2 << 30), "21"]
+
+
+def test_progress_is_told_but_not_too_often(capsys: pytest.CaptureFixture[str]) -> None:
+    progress = Progress(100)
+    progress.tick(10)
+    progress.told_at -= 1  # as if a second had passed
+    progress.tick(20)
+    progress.tick(30)
+    (line,) = capsys.readouterr().out.splitlines()
+    event = json.loads(line)
+    assert (event["event"], event["bytes"], event["total"]) == ("reading", 30, 100)
