@@ -4,6 +4,7 @@ The pickles are emitted opcode by opcode, since a pickler would import what it n
 """
 
 import json
+import math
 import os
 import struct
 import zipfile
@@ -23,6 +24,21 @@ class Tensor(NamedTuple):
     data: bytes
     shape: tuple[int, ...]
     kind: str = "Float"
+
+
+class View(NamedTuple):
+    """A tensor that is not its whole storage, or not in order; offset and strides count elements."""
+
+    base: Tensor
+    offset: int
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+
+
+class Chunks(NamedTuple):
+    """A tensor in pieces, each with the offsets at which it lies in the whole."""
+
+    parts: tuple[tuple[tuple[int, ...], Tensor], ...]
 
 
 class Instance(NamedTuple):
@@ -49,6 +65,11 @@ def noise(count: int, seed: int = 1) -> Tensor:
     return Tensor(
         b"".join(struct.pack("<I", (seed * 2654435761 * (n + 1)) % (1 << 30)) for n in range(count)), (count,)
     )
+
+
+def contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the strides of a tensor whose elements lie in order."""
+    return tuple(math.prod(shape[index + 1 :]) for index in range(len(shape)))
 
 
 class Emitter:
@@ -79,7 +100,9 @@ class Emitter:
         elif isinstance(value, bytes):
             put(b"B" + struct.pack("<I", len(value)) + value)
         elif isinstance(value, Tensor):
-            self.tensor(value)
+            self.tensor(value, 0, value.shape, contiguous(value.shape))
+        elif isinstance(value, View):
+            self.tensor(*value)
         elif isinstance(value, Instance):
             self.name(value.kind)
             put(b")\x81")
@@ -103,13 +126,9 @@ class Emitter:
         module, _, name = kind.rpartition(".")
         self.out.write(f"c{module}\n{name}\n".encode())
 
-    def tensor(self, tensor: Tensor) -> None:
+    def tensor(self, tensor: Tensor, offset: int, shape: tuple[int, ...], stride: tuple[int, ...]) -> None:
         key = f"{self.prefix}{len(self.storages)}"
         self.storages[key] = tensor.data
-        stride, step = [], 1
-        for size in reversed(tensor.shape):
-            stride.append(step)
-            step *= size
         self.name("torch._utils._rebuild_tensor_v2")
         self.out.write(b"((")
         self.emit("storage")
@@ -117,7 +136,7 @@ class Emitter:
         for each in (key, "cpu", len(tensor.data) // ITEM[tensor.kind]):
             self.emit(each)
         self.out.write(b"tQ")
-        for each in (0, tensor.shape, tuple(reversed(stride)), False):
+        for each in (offset, shape, stride, False):
             self.emit(each)
         self.name("collections.OrderedDict")
         self.out.write(b")Rt" + b"R")
@@ -175,11 +194,14 @@ def dcp(path: Path, state: Mapping[str, Any], files: int = 1) -> Path:
     kinds: dict[str, Any] = {}
     shards = [BytesIO() for _ in range(files)]
     places = []
-    for number, (fqn, value) in enumerate(state.items()):
+    whole = [(fqn, value.parts if isinstance(value, Chunks) else ((None, value),)) for fqn, value in state.items()]
+    pieces = [(fqn, offset, value) for fqn, parts in whole for offset, value in parts]
+    for number, (fqn, offset, value) in enumerate(pieces):
         shard, data = shards[number % files], torch_zip_bytes(value)
         is_tensor = isinstance(value, Tensor)
         kinds[fqn] = Instance(f"{METADATA}.{'TensorStorageMetadata' if is_tensor else 'BytesStorageMetadata'}", {})
-        index = Instance(f"{METADATA}.MetadataIndex", {"fqn": fqn, "offset": (0,) if is_tensor else None, "index": 0})
+        chunk = (offset or (0,)) if is_tensor else None
+        index = Instance(f"{METADATA}.MetadataIndex", {"fqn": fqn, "offset": chunk, "index": 0})
         place = {"relative_path": f"__{number % files}_0.distcp", "offset": shard.tell(), "length": len(data)}
         places.append((index, Instance("torch.distributed.checkpoint.filesystem._StorageInfo", place)))
         shard.write(data)

@@ -1,6 +1,7 @@
 """Each format: whole, step and components; what a cut, a flipped bit, a missing file comes to."""
 
 import os
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 import pytest
 
 from chaos_gpu.payloads.checkpoint_document import inspect
+from chaos_gpu.payloads.checkpoint_files import CheckpointError
 from tests.support import checkpoint_layouts as lay
 from tests.support.checkpoint_writers import noise, safetensors, torch_legacy, torch_zip, train_state
 
@@ -146,3 +148,52 @@ def test_an_orbax_step_without_any_marker(tmp_path: Path) -> None:
     (path / "_CHECKPOINT_METADATA").unlink()
     answer = inspect(str(path))
     assert (answer["format"], answer["complete"]) == ("orbax", "no")
+
+
+@pytest.mark.parametrize("form", ["legacy", "safetensors"])
+def test_bytes_too_many_are_told(form: str, tmp_path: Path) -> None:
+    if form == "legacy":
+        path = torch_legacy(tmp_path / "a.pt", {"model": {"w": noise(50)}})
+    else:
+        path = safetensors(tmp_path / "a.safetensors", {"w": noise(50)})
+    path.write_bytes(path.read_bytes() + b"x")
+    answer = inspect(str(path))
+    assert answer["complete"] == "no"
+    assert "asks for" in answer["torn_reason"] or "ask for" in answer["torn_reason"]
+
+
+@pytest.mark.parametrize(("change", "reason"), [("gone", "storage 1 is missing"), ("short", "storage 1 has 396 bytes")])
+def test_a_directory_that_is_whole_may_lack_a_storage(change: str, reason: str, tmp_path: Path) -> None:
+    path = torch_zip(tmp_path / "a.pt", {"model": {"v": noise(100), "w": noise(100, 2)}})
+    with zipfile.ZipFile(path) as archive:
+        records = {name: archive.read(name) for name in archive.namelist()}
+    last = records.pop("archive/data/1")
+    if change == "short":
+        records["archive/data/1"] = last[:-4]
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
+        for name, data in records.items():
+            archive.writestr(name, data)
+    answer = inspect(str(path), deep=False)
+    assert (answer["complete"], reason in answer["torn_reason"]) == ("no", True)
+
+
+def test_tensors_with_a_gap_are_no_safetensors(tmp_path: Path) -> None:
+    path = safetensors(tmp_path / "a.safetensors", {"v": noise(4), "w": noise(4, 2)})
+    path.write_bytes(path.read_bytes().replace(b"[16, 32]", b"[17, 33]") + b"x")
+    with pytest.raises(CheckpointError, match="gap"):
+        inspect(str(path))
+
+
+def test_one_byte_less_of_a_shard_is_told(tmp_path: Path) -> None:
+    path = lay.torchtitan(tmp_path, 100)
+    shard = path / "__1_0.distcp"
+    shard.write_bytes(shard.read_bytes()[:-1])
+    os.utime(shard, (0, 0))
+    assert inspect(str(path), deep=False)["complete"] == "no"
+
+
+def test_a_name_and_a_content_of_another_step(tmp_path: Path) -> None:
+    path = lay.hf_trainer(tmp_path, 5).rename(tmp_path / "checkpoint-6")
+    answer = inspect(str(path))
+    assert (answer["complete"], answer["step"]) == ("suspect", 5)
+    assert "its name says 6, trainer_state.json says 5" in answer["torn_reason"]

@@ -12,7 +12,9 @@ from chaos_gpu.payloads.checkpoint_files import CheckpointError
 from tests.support import checkpoint_layouts as lay
 from tests.support.checkpoint_writers import (
     MODEL,
+    Chunks,
     Tensor,
+    View,
     dcp,
     floats,
     noise,
@@ -134,3 +136,28 @@ def test_a_store_is_not_compared(tmp_path: Path) -> None:
     lay.hf_trainer(tmp_path / "store", 5)
     with pytest.raises(CheckpointError, match="compare one of its members"):
         inspect(str(tmp_path / "store"), str(tmp_path / "store" / "checkpoint-5"))
+
+
+def test_a_view_is_compared_by_its_own_bytes(tmp_path: Path) -> None:
+    data = noise(64).data
+    views = {"part": View(noise(64), 8, (16,), (1,)), "turned": View(noise(64), 0, (8, 8), (1, 8))}
+    path = torch_zip(tmp_path / "a.pt", {"model": {**views, "whole": Tensor(data, (8, 8))}})
+    crcs = inspect(str(path))["state_crcs"]
+    assert crcs["model.part"] == zlib.crc32(data[32:96])
+    assert crcs["model.whole"] == zlib.crc32(data)
+    assert crcs["model.turned"] != zlib.crc32(data)  # the same bytes in another order of rows and columns
+    same = torch_zip(tmp_path / "b.pt", {"model": {**views, "whole": Tensor(data, (8, 8))}})
+    assert inspect(str(same), str(path))["differs"] == []
+    rest = {"part": Tensor(data[32:96], (16,)), "turned": Tensor(data, (8, 8)), "whole": Tensor(data, (8, 8))}
+    other = torch_zip(tmp_path / "c.pt", {"model": rest})
+    assert inspect(str(other), str(path))["differs"] == ["model.turned"]
+
+
+def test_each_chunk_of_a_tensor_is_compared(tmp_path: Path) -> None:
+    def write(name: str, last: Tensor) -> Path:
+        chunks = Chunks((((0, 0), noise(8)), ((4, 0), last)))
+        return dcp(tmp_path / name, {"model.w": chunks, "train_state.step": 3}, files=2)
+
+    reference, other = write("a", noise(8, 2)), write("b", noise(8, 3))
+    assert inspect(str(other), str(reference))["differs"] == ["model.w[4,0]"]
+    assert inspect(str(reference))["state_crcs"]["model.w"] == zlib.crc32(noise(8).data)
