@@ -105,6 +105,31 @@ class TestDiagnosis:
     ) -> None:
         assert self.judged(timeline(OUT, at(4)), ran(start, 3), error=0.5).outcome == outcome
 
+    @pytest.mark.parametrize(("back", "error"), [(3, 0), (2.9, 0.2)])
+    def test_the_run_that_decides_is_the_last_one_before_the_return(self, back: float, error: float) -> None:
+        done = [ran(2, 2.5, Result.FAIL), ran(2.6, 3)]
+        assert self.judged(timeline(OUT, at(back)), *done, error=error).outcome == "pass"
+        assert self.judged(timeline(OUT, at(back)), done[1], error=error).outcome == "pass"
+
+    @pytest.mark.parametrize(
+        ("end", "error", "own_error", "outcome"),
+        [
+            (0, 0, 0, "fail"),
+            (-0.1, 0, 0, "none"),
+            (-0.4, 0.5, 0, "fail"),
+            (-0.6, 0.5, 0, "none"),
+            (-0.5, 0, 0.5, "fail"),
+        ],
+    )
+    def test_what_ended_before_the_xid_is_no_reaction(
+        self, end: float, error: float, own_error: float, outcome: str
+    ) -> None:
+        record = landed(error_s=own_error)
+        judged = judge_diagnosis(
+            record, timeline(at(1, cordoned=True, why=OURS)), job(), [ran(-9, end)], 20, 3, 0.5, error
+        )
+        assert ("while job still ran" in judged.reason) == (outcome == "fail"), judged.reason
+
     @given(
         st.lists(st.tuples(st.floats(-5, 12), st.floats(0, 5), st.sampled_from([*Result, None])), max_size=4),
         st.none() | st.floats(0.6, 14),
@@ -129,7 +154,10 @@ class TestCordonDuringJob:
         return judge_cordon_during_job(landed(), line, job(until, ours=ours), done, 3, 0.5, error)
 
     def test_at_once_and_the_job_runs_on(self) -> None:
-        assert self.judged(timeline(OUT), ran(2, 3)).outcome == "pass"
+        judged = self.judged(timeline(OUT), ran(2, 3))
+        assert judged.outcome == "pass"
+        assert judged.evidence["job"]["running_until_after_s"] == 2
+        assert [each["started_after_s"] for each in judged.evidence["diagnoses"]] == [2]
         assert self.judged(timeline(OUT)).outcome == "pass"
         assert self.judged(timeline(OUT), until=0.4).outcome == "inconclusive"
         assert self.judged(timeline(OUT), until=0.5).outcome == "pass"
@@ -141,7 +169,9 @@ class TestCordonDuringJob:
 
     @pytest.mark.parametrize(("start", "outcome"), [(1.9, "fail"), (2.0, "pass")])
     def test_r3_waits_for_the_end_of_the_job(self, start: float, outcome: str) -> None:
-        assert self.judged(timeline(OUT), ran(start, 3)).outcome == outcome
+        judged = self.judged(timeline(OUT), ran(start, 3))
+        assert judged.outcome == outcome
+        assert ("at least until 2.000 s after the Xid" in judged.reason) == (outcome == "fail")
         assert self.judged(timeline(OUT), ran(start, 3), error=0.2).outcome == "pass"
         assert self.judged(timeline(OUT), ran(start, 3, level=2)).outcome == "pass"
 
@@ -345,3 +375,12 @@ def test_records_of_one_run_are_one_diagnosis() -> None:
     first, second = diagnoses([*other, *elsewhere, *one], "n0", NOW.timestamp() - 100)
     assert (first.result, first.started_s, first.ended_s, len(first.records)) == (Result.PASS, 100, 280, 2)
     assert (second.result, second.ended_s) == (Result.FAIL, 289)
+
+
+def test_without_a_start_the_end_says_which_run_a_record_is_of() -> None:
+    later = NOW + timedelta(seconds=1)
+    unstarted = [replace(record("n0"), ended_at=end, gpu_uuid=uuid) for end in (NOW, later) for uuid in "ab"]
+    assert [len(each.records) for each in diagnoses(unstarted, "n0", 0)] == [2, 2]
+    started = [replace(each, started_at=NOW) for each in unstarted]
+    (run,) = diagnoses(started, "n0", NOW.timestamp())
+    assert (len(run.records), run.started_s, run.ended_s) == (4, 0, 1)
