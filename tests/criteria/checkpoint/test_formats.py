@@ -10,8 +10,9 @@ import pytest
 
 from chaos_gpu.payloads.checkpoint_document import inspect
 from chaos_gpu.payloads.checkpoint_files import CheckpointError
+from chaos_gpu.payloads.checkpoint_parts import component_of
 from tests.support import checkpoint_layouts as lay
-from tests.support.checkpoint_writers import noise, safetensors, torch_legacy, torch_zip, train_state
+from tests.support.checkpoint_writers import age, noise, safetensors, torch_legacy, torch_zip, train_state
 
 FULL = ["model", "optimizer", "scheduler", "rng", "data", "scaler"]
 LAYOUTS: dict[str, tuple[Callable[[Path], Path], list[str]]] = {
@@ -197,3 +198,43 @@ def test_a_name_and_a_content_of_another_step(tmp_path: Path) -> None:
     answer = inspect(str(path))
     assert (answer["complete"], answer["step"]) == ("suspect", 5)
     assert "its name says 6, trainer_state.json says 5" in answer["torn_reason"]
+
+
+def test_a_directory_that_lost_an_entry_is_broken(tmp_path: Path) -> None:
+    path = torch_zip(tmp_path / "a.pt", {"model": {"w": noise(8)}})
+    data = bytearray(path.read_bytes())
+    end = data.rindex(b"PK\x05\x06")
+    data[end + 8 : end + 12] = bytes([data[end + 8] + 1, 0, data[end + 10] + 1, 0])
+    path.write_bytes(data)
+    assert "its zip directory is broken" in inspect(str(path))["torn_reason"]
+
+
+def test_what_is_as_it_should_be_has_no_note(tmp_path: Path) -> None:
+    torch_zip(tmp_path / "step=8.ckpt", lay.lightning_state(8))
+    torch_zip(tmp_path / "step=9.ckpt", lay.lightning_state(9))
+    age(tmp_path / "step=9.ckpt", 0.5)  # clocks and file systems are not exact to a second
+    answer = inspect(str(tmp_path))
+    assert answer["notes"] == []
+    assert [member["notes"] for member in answer["members"]] == [[], []]
+
+
+@pytest.mark.parametrize(
+    ("key", "component"),
+    [
+        ("sampler", "data"),
+        ("dl_state_dict", "data"),
+        ("scaler", "scaler"),
+        ("grad_scaler_state_dict", "scaler"),
+        ("lr_schedulers", "scheduler"),
+        ("opt_param_scheduler", "scheduler"),
+        ("cuda_rng_state", "rng"),
+        ("random_states", "rng"),
+        ("optimizer_states", "optimizer"),
+        ("model_state_dict", "model"),
+        ("modeling_notes", None),
+        ("loss", None),
+        ("epoch", None),
+    ],
+)
+def test_names_are_matched_whole(key: str, component: str | None) -> None:
+    assert component_of(key) == component
