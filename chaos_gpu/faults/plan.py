@@ -49,7 +49,8 @@ class Plan(BaseModel):
         facts: what goes into the ledger; `marker` is the token by which its traces are known again.
         pod: the injector that carries it out, None where `changes` are all.
         changes: what is changed through the API, before the injector starts.
-        objects: what is made in our namespace for this fault, before the injector starts; deleted when it is reverted.
+        objects: what is made in our namespace for this fault, before the injector starts: Jobs, deleted when it is
+            reverted, and ConfigMaps that they read, which go at the end of the run.
         scan_pod: what looks afterwards whether other records came, for faults that leave one in the kernel log.
         obstacles: criterion → why it could not be judged by this fault.
     """

@@ -42,7 +42,7 @@ REVERTER_RIGHTS = (
     Right("", "nodes", ("list", "patch"), namespaced=False),
     Right("", "pods", ("create", "get", "list", "delete")),
     Right("", "pods/log", ("get",)),
-    Right("", "configmaps", ("create", "get", "patch", "delete")),
+    Right("", "configmaps", ("create", "get", "patch")),
     Right("batch", "jobs", ("delete",)),
     Right("coordination.k8s.io", "leases", ("get", "patch", "delete")),
 )
