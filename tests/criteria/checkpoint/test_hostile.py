@@ -233,3 +233,12 @@ def test_any_metadata(data: bytes, tmp_path: Path) -> None:
     (path / ".metadata").write_bytes(data)
     with contextlib.suppress(CheckpointError):
         assert inspect(str(path))["complete"] in LEGAL
+
+
+@pytest.mark.parametrize(("at", "value"), [(8, 1), (10, 8)], ids=["encrypted", "compressed to its own length"])
+def test_records_that_cannot_be_read_as_they_stand(at: int, value: int, tmp_path: Path) -> None:
+    data = bytearray(WHOLE)
+    data[data.index(b"PK\x01\x02") + at] = value
+    (tmp_path / "a.pt").write_bytes(data)
+    with pytest.raises(CheckpointError, match="compressed or encrypted"):
+        inspect(str(tmp_path / "a.pt"))
