@@ -203,6 +203,23 @@ def test_job_replaces_a_lost_pod(lab, ns):
     raise AssertionError("no second pod")
 
 
+@pytest.mark.parametrize(("policy", "together"), [({}, True), ({"podReplacementPolicy": "Failed"}, False)])
+def test_job_replaces_a_pod_that_is_still_ending_unless_told_to_wait(lab, ns, policy, together):
+    ending = "trap 'sleep 0.5; exit 1' TERM; echo up; while :; do sleep 0.05; done"
+    jobs = job(lab, ns, ending, pod={"restartPolicy": "Never"}, **policy)
+    lab.wait(jobs, "job", lambda j: j.get("status", {}).get("ready") == 1)
+    (first,) = pods_of(lab, ns)
+    uid, over = first["metadata"]["uid"], False
+    lab.request("DELETE", lab.pod_path(first["metadata"]["name"], ns), {})
+    for kind, pod in lab.watch(f"api/v1/namespaces/{ns}/pods"):
+        if pod["metadata"]["uid"] == uid:
+            over = kind == "DELETED" or pod["status"].get("phase") == "Failed"
+        else:
+            assert over is not together
+            return
+    raise AssertionError("no second pod")
+
+
 def test_job_deadline(lab, ns):
     jobs = job(lab, ns, "exec sleep 1000", activeDeadlineSeconds=1)
     failed = lab.wait(jobs, "job", ended("Failed"))
