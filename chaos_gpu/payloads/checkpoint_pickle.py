@@ -72,7 +72,10 @@ class Made:
         """Return an attribute that the pickle sets."""
         state = self.state
         if type(state) is Fields:
-            return next((state[at + 1] for at in range(0, len(state), 2) if state[at] == name), default)
+            for at in range(0, len(state), 2):
+                if state[at] == name:
+                    return state[at + 1]
+            return default
         return self.fields().get(name, default)
 
     def fields(self) -> Dict[Any, Any]:
