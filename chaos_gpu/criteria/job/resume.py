@@ -45,7 +45,7 @@ def _no_new_step(story: Story) -> str:
     if any(attempt.exit_code == 0 for attempt in story.after):
         return "it ended with exit code 0 and did no new step: the work is lost and the Job looks finished"
     if story.failed:
-        return f"no new step after the kill, started again {story.restarts} times, then given up ({story.failed})"
+        return f"no new step after the kill: a crash loop, until the Job was given up ({story.failed})"
     if story.restarts:
         return f"no new step after the kill, started again {story.restarts} times: a crash loop"
     return "no new step after the kill: it was not started again"
