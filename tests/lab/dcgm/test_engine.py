@@ -118,6 +118,43 @@ def test_an_xid_that_nobody_watched_is_none_to_health(clock: Clock) -> None:
     assert clock.grades(0) == []
 
 
+@pytest.mark.parametrize(
+    ("xids", "system", "grade"),
+    [
+        ((48, 74, 79, 95, 119, 120, 140), "Internal error", "Failure"),
+        ((94,), "Internal error", "Warning"),
+        ((31, 32, 43, 63), "Memory system", "Warning"),
+        ((64,), "Memory system", "Failure"),
+        ((13, 30, 44, 65, 80, 96, 141), "", ""),
+    ],
+)
+def test_what_health_makes_of_xids(clock: Clock, xids: tuple[int, ...], system: str, grade: str) -> None:
+    clock.watch("m")
+    for xid in xids:
+        clock.inject(230, xid)
+    with opened(clock.directory, lambda: clock.now) as engine:
+        found = [(each.code, each.system, each.grade) for each in health.incidents(engine)]
+    assert found == [(xid, system, grade) for xid in xids if grade]
+
+
+@pytest.mark.parametrize(("field", "lives_s"), [(202, 11), (311, 11), (409, 11), (395, 31)])
+def test_some_fields_are_polled_as_often_as_is_asked_for_and_some_less(
+    clock: Clock, field: int, lives_s: float
+) -> None:
+    clock.watch(interval_s=10)
+    clock.inject(field, 1)
+    assert clock.latest(field, lives_s - 0.1) == 1
+    assert clock.latest(field, lives_s + 0.1) == 0
+
+
+def test_the_exporter_is_a_watcher_too(clock: Clock) -> None:
+    clock.watch()
+    with opened(clock.directory, lambda: clock.now) as engine:
+        assert [engine.watchers(FIELDS[field]) for field in (84, 150, 311)] == [1, 0, 1]
+        engine.watch_exported()
+        assert [engine.watchers(FIELDS[field]) for field in (84, 150, 311)] == [1, 1, 2]
+
+
 @pytest.mark.parametrize("letter", "pmitn")
 def test_health_sees_what_it_was_told_to_watch(clock: Clock, letter: str) -> None:
     clock.watch(letter)
