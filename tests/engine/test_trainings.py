@@ -1,0 +1,152 @@
+"""The trainings of a run: what a manifest becomes, and that they are gone whatever becomes of the runner."""
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from chaos_gpu.errors import UsageError
+from chaos_gpu.faults.training import load, trainings
+from chaos_gpu.lab.trainer.manifest import write_manifest
+from tests.engine.site import Ended, Json, Site, activity, experiment, over
+
+DEADLINE_S = 60.0
+CONFIG = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "code"}, "data": {"a": "b"}}
+KEY = {"name": "X", "valueFrom": {"configMapKeyRef": {"name": "code", "key": "a"}}}
+OTHER = {"name": "Y", "valueFrom": {"configMapKeyRef": {"name": "theirs", "key": "a"}}}
+JOB: Json = {
+    "apiVersion": "batch/v1",
+    "kind": "Job",
+    "metadata": {"name": "trainer", "namespace": "team", "annotations": {"chaos-gpu/store": "/ckpt/"}},
+    "spec": {
+        "suspend": True,
+        "selector": {"matchLabels": {"a": "b"}},
+        "template": {
+            "metadata": {"labels": {"app": "trainer"}},
+            "spec": {
+                "restartPolicy": "OnFailure",
+                "containers": [{"name": "a", "image": "x", "env": [KEY, OTHER]}, {"name": "b", "image": "y"}],
+                "volumes": [{"name": "code", "configMap": {"name": "code"}}],
+            },
+        },
+    },
+}
+
+
+def manifest(path: Path, *objects: Any) -> str:
+    path.write_text(yaml.safe_dump_all(objects))
+    return str(path)
+
+
+def test_two_jobs_and_their_configuration_are_made(tmp_path: Path) -> None:
+    config, subject, reference = trainings(manifest(tmp_path / "a", CONFIG, JOB), "r1", "kill", "gpu-node-1")
+    assert config["metadata"]["name"] == "r1-kill-code"
+    assert config["data"] == CONFIG["data"]
+    assert {each["metadata"]["namespace"] for each in (config, subject, reference)} == {"chaos-gpu"}
+    assert subject["metadata"]["name"] != reference["metadata"]["name"]
+    for job, role in ((subject, "subject"), (reference, "reference")):
+        template = job["spec"]["template"]
+        labels = {"app": "trainer", "chaos-gpu/run": "r1", "chaos-gpu/fault": "kill", "chaos-gpu/training": role}
+        assert labels.items() <= template["metadata"]["labels"].items()
+        first, second = template["spec"]["containers"]
+        env = {each["name"]: each for each in first["env"]}
+        assert env["CHAOS_GPU_TRAINING"]["value"] == f"r1.kill.{role}"
+        assert env["CHAOS_GPU_STORE"]["value"] == f"/ckpt/r1-kill-{role}"
+        assert list(env) == ["CHAOS_GPU_TRAINING", "CHAOS_GPU_STORE", "CHAOS_GPU_POD", "X", "Y"], (
+            "the last may use ours"
+        )
+        assert "env" not in second, "what is not the training is not killed"
+        assert env["X"]["valueFrom"]["configMapKeyRef"]["name"] == "r1-kill-code"
+        assert env["Y"]["valueFrom"]["configMapKeyRef"]["name"] == "theirs"
+        assert template["spec"]["volumes"][0]["configMap"]["name"] == "r1-kill-code"
+        assert "gpu-node-1" in json.dumps(template["spec"]["affinity"])
+        assert job["spec"]["suspend"] is False
+        assert "selector" not in job["spec"]
+
+
+@pytest.mark.parametrize(
+    "objects",
+    [
+        (),
+        (CONFIG,),
+        (JOB, JOB),
+        (JOB, {"kind": "Secret"}),
+        ("text",),
+        ({**JOB, "metadata": {"name": "x"}},),
+        ({**JOB, "metadata": {"name": "x", "annotations": {"chaos-gpu/store": "relative"}}},),
+    ],
+)
+def test_what_is_no_manifest_is_refused(tmp_path: Path, objects: tuple[Any, ...]) -> None:
+    with pytest.raises(UsageError):
+        load(manifest(tmp_path / "a", *objects))
+
+
+def test_a_manifest_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="cannot be read"):
+        load(str(tmp_path / "none"))
+    (tmp_path / "broken").write_text("a: [")
+    with pytest.raises(UsageError, match="cannot be read"):
+        load(str(tmp_path / "broken"))
+
+
+def killing(job: str, **more: Any) -> Json:
+    def change(made: Json) -> None:
+        made["configuration"]["job"] = job
+
+    kill = activity("action", "kill", "chaos_gpu.actions.checkpoint", "kill_during_save", fault="kill", **more)
+    wait = activity("action", "wait", "chaos_gpu.actions.run", "hold", seconds=60)
+    return experiment(kill, wait, *over("kill"), change=change)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"phase": "never"}, "no phase 'never'"),
+        ({"means": "hammer"}, "no means 'hammer'"),
+        ({"fraction": 1.0}, "between 0 and 1"),
+        ({"fraction": "half"}, "fraction"),
+        ({"bytes": -1}, "between 0 and 1"),
+    ],
+)
+def test_wrong_arguments_are_refused_before_anything_is_made(
+    site: Site, tmp_path: Path, wrong: Json, said: str
+) -> None:
+    ended = site.run(killing(str(write_manifest(tmp_path, [])), **wrong))
+    assert said in ended.guard["refused"]["reason"]
+    assert not jobs(site)
+
+
+def jobs(site: Site) -> list[str]:
+    found = site.items("apis/batch/v1/namespaces/chaos-gpu/jobs")
+    return [job["metadata"]["name"] for job in found if job["metadata"]["labels"].get("chaos-gpu/role") == "training"]
+
+
+def pods(site: Site) -> list[str]:
+    found = site.items("api/v1/namespaces/chaos-gpu/pods")
+    return [pod["metadata"]["name"] for pod in found if pod["metadata"]["labels"].get("chaos-gpu/role") != "reverter"]
+
+
+def until(reached: Any, what: str) -> None:
+    end = time.monotonic() + DEADLINE_S
+    while not reached():
+        assert time.monotonic() < end, what
+        time.sleep(0.1)
+
+
+def landed(site: Site, ended: Ended) -> bool:
+    ledgers = site.items("api/v1/namespaces/chaos-gpu/configmaps")
+    states = [json.loads(each["data"]["fault.kill"])["state"] for each in ledgers if "fault.kill" in each["data"]]
+    assert ended.process.code == 0, ended.text
+    return "landed" in states
+
+
+def test_a_run_that_is_killed_leaves_no_training(site: Site, tmp_path: Path) -> None:
+    """The reverter deletes what the ledger names; what it does not name goes with the reverter."""
+    ended = site.start(killing(str(write_manifest(tmp_path, []))))
+    until(lambda: landed(site, ended), f"it did not land:\n{ended.text}")
+    assert len(jobs(site)) == 2
+    ended.process.kill()
+    until(lambda: not jobs(site) and not pods(site), "its trainings are still there")
