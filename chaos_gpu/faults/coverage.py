@@ -4,7 +4,7 @@ import time
 from typing import Any
 
 from chaos_gpu.criteria.attribution import names_record
-from chaos_gpu.criteria.timeline import Landed
+from chaos_gpu.criteria.timeline import Landed, Timeline
 from chaos_gpu.criteria.xid.coverage import Sighting, Told, Watcher, sightings
 from chaos_gpu.faults.observe import landed_of, timeline
 from chaos_gpu.faults.plan import Plan
@@ -22,12 +22,13 @@ def coverage_of(run: Run, fault: str) -> dict[str, Any]:
     """
     landed, limit_s = landed_of(run, fault), run.settings.condition_s
     watchers, events = _watchers(run, fault), _Events(run, fault, landed)
-    until_s = landed.at_s + landed.error_s + limit_s + run.watch_delay_s
+    last_s = time.monotonic() + 2 * limit_s
     while True:
         run.check()
         events.look()
-        over = time.monotonic() > until_s
-        found = sightings(landed, timeline(run, landed), watchers, events.told, limit_s)
+        seen = timeline(run, landed)
+        found = sightings(landed, seen, watchers, events.told, limit_s)
+        over = _watched_s(landed, seen) >= limit_s or time.monotonic() > last_s
         if over or not any(_may_still_come(each, watcher) for each, watcher in zip(found, watchers, strict=True)):
             break
         run.pause(LOOK_S)
@@ -40,6 +41,11 @@ def coverage_of(run: Run, fault: str) -> dict[str, Any]:
         "limit_s": limit_s,
         "detectors": said,
     }
+
+
+def _watched_s(landed: Landed, seen: Timeline) -> float:
+    """Say for how long after the record the nodes were watched at least, the errors of all times counted against it."""
+    return seen.until_s - landed.at_s - landed.error_s - seen.watch_delay_s
 
 
 def _written(plan: Plan) -> dict[str, str]:
