@@ -211,10 +211,12 @@ def trainings(lab: Lab) -> Iterator[None]:
     """A custom resource, defined for this test."""
     path = "apis/apiextensions.k8s.io/v1/customresourcedefinitions"
     lab.request("POST", path, DEFINITION)
-    lab.wait(path, f"{PLURAL}.{GROUP}", lambda crd: condition(crd, "Established") == "True")
-    yield
-    lab.request("DELETE", f"{path}/{PLURAL}.{GROUP}")
-    lab.wait_gone(path, f"{PLURAL}.{GROUP}")
+    try:
+        lab.wait(path, f"{PLURAL}.{GROUP}", lambda crd: condition(crd, "Established") == "True")
+        yield
+    finally:
+        lab.request("DELETE", f"{path}/{PLURAL}.{GROUP}")
+        lab.wait_gone(path, f"{PLURAL}.{GROUP}")
 
 
 def condition(obj: Json, kind: str) -> str:
