@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ from chaos_gpu.faults.planning import Aim
 from chaos_gpu.faults.pods import payload_source
 from chaos_gpu.faults.settings import Settings
 from chaos_gpu.faults.targets import Target
+from chaos_gpu.payloads.application_xid import driver_report
+from chaos_gpu.payloads.node import Found, KernelLog
 
 MARKER = "cgpu-0a1b2c3d"
 UUID = "GPU-01234567-89ab-cdef-0123-456789abcdef"
@@ -143,6 +146,23 @@ def test_another_code_than_the_one_asked_for(pod: Pod) -> None:
     status, events = pod.run()
     assert (status, events[1]["written"]) == (3, True)
     assert events[1]["reason"] == "CUDA error 700, but the driver reported Xid 45 instead of 31"
+
+
+def test_a_flood_is_not_waited_out() -> None:
+    ours = f"NVRM: Xid (PCI:{PCI}): 31, pid=7, name={MARKER}, channel 0x1".encode()
+
+    class Flood(KernelLog):
+        def __init__(self, *first: bytes) -> None:
+            self.first = first
+
+        def records(self) -> Iterator[Found]:
+            texts = chain(self.first, repeat(b"usb 1-1: new device"))
+            return (Found(seq, 1000, "-", text) for seq, text in enumerate(texts))
+
+    assert driver_report(Flood(), PCI, MARKER, 0.1).named is None
+    report = driver_report(Flood(ours, ours.replace(b"31", b"45")), PCI, MARKER, 60)
+    assert report.named is not None
+    assert (report.named.text, len(report.records)) == (ours, 2)
 
 
 REFUSALS = [
