@@ -118,11 +118,12 @@ def test_the_main_resource_does_not_write_status(core: client.CoreV1Api, ns: str
     assert core.patch_namespaced_pod("p", ns, {"status": {"phase": "Failed"}}).status.phase == "Pending"
 
 
-def test_a_replace_needs_the_latest_revision(core: client.CoreV1Api, node: str) -> None:
-    read = core.read_node(node)
-    read.metadata.labels["put"] = "1"
-    assert core.replace_node(node, read).metadata.labels["put"] == "1"
-    assert refused(core.replace_node, node, read) == (409, "Conflict")
+def test_a_replace_needs_the_latest_revision(core: client.CoreV1Api, ns: str) -> None:
+    """Of an object that nobody else writes: a node has controllers that do."""
+    read = core.create_namespaced_config_map(ns, {"metadata": {"name": "r"}})
+    read.data = {"put": "1"}
+    assert core.replace_namespaced_config_map("r", ns, read).data == {"put": "1"}
+    assert refused(core.replace_namespaced_config_map, "r", ns, read) == (409, "Conflict")
 
 
 def test_server_side_apply(core: client.CoreV1Api, ns: str) -> None:
