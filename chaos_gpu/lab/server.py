@@ -42,10 +42,10 @@ def serve(options: argparse.Namespace, layout: Layout) -> int:
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s %(levelname)s %(message)s")
     try:
         asyncio.run(_serve(options, layout))
+    except TimeoutError:  # an OSError too
+        report = {"error": f"the platform was not ready within {READY_S:.0f} s"}
     except OSError as error:
         report = {"error": f"the lab did not start: {error}"}
-    except TimeoutError:
-        report = {"error": f"the platform was not ready within {READY_S:.0f} s"}
     else:
         return 0
     with contextlib.suppress(OSError):  # closed: it was ready before
