@@ -150,8 +150,8 @@ def test_a_watch_tells_every_change(core: client.CoreV1Api, ns: str) -> None:
     changes = watch.Watch().stream(
         core.list_namespaced_config_map, ns, resource_version=since, timeout_seconds=1, _request_timeout=10
     )
-    seen = [(e["type"], e["object"].metadata.name) for e in changes]
-    assert seen == [("ADDED", "w"), ("MODIFIED", "w"), ("DELETED", "w")]
+    seen = [e["type"] for e in changes if e["object"].metadata.name == "w"]  # a cluster puts its root CA there too
+    assert seen == ["ADDED", "MODIFIED", "DELETED"]
 
 
 def test_a_watch_follows_its_selector(core: client.CoreV1Api, ns: str) -> None:
