@@ -28,6 +28,7 @@ NOTHING_READ: dict[str, Any] = {
     "components": [],
     "fraction": None,
     "state_crcs": None,
+    "without_crc": 0,
     "differs": None,
 }
 

@@ -67,6 +67,7 @@ class Reading:
             "components": [name for name in COMPONENTS if name in self.components],
             "fraction": self.fraction,
             "state_crcs": known or None,
+            "without_crc": len(self.states) - len(known),
             "differs": None,
             "bytes": sum(self.files.values()),
             "files": self.files,

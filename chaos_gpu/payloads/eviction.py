@@ -5,6 +5,7 @@ Environment: KUBERNETES_API_URL or KUBERNETES_SERVICE_HOST and _PORT; SERVICEACC
 
 import json
 import os
+import re
 import ssl
 import urllib.error
 import urllib.request
@@ -14,13 +15,16 @@ from typing import Any, Dict, Tuple
 ACCOUNT_DIR = Path(os.environ.get("SERVICEACCOUNT_DIR", "/var/run/secrets/kubernetes.io/serviceaccount"))
 ANSWER_S = 10.0
 BY_API = ("delete", "force", "evict")
+POD_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 
 
 def remove_pod(namespace: str, pod: str, means: str) -> str:
     """Delete (`delete`), delete by force (`force`) or evict (`evict`) a pod; return what the server said.
 
-    Raises: OSError when it refused or did not answer.
+    Raises: OSError when it refused or did not answer; ValueError for what is no name: without one, all pods are meant.
     """
+    if not POD_NAME.fullmatch(pod):
+        raise ValueError(f"{pod[:100]!r} is no name of a pod")
     path = f"/api/v1/namespaces/{namespace}/pods/{pod}"
     if means == "evict":
         body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod, "namespace": namespace}}

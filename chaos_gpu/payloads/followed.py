@@ -3,8 +3,10 @@
 import datetime
 import json
 import os
+import signal
 import time
-from typing import Any, Dict, List, Optional
+from contextlib import contextmanager
+from typing import Any, Dict, Iterator, List, Optional
 
 from chaos_gpu.payloads.checkpoint_document import inspect
 from chaos_gpu.payloads.checkpoint_files import CheckpointError
@@ -13,6 +15,26 @@ from chaos_gpu.payloads.store_watch import Save, StoreWatch, picture
 
 DEEP_BYTES = 1 << 30
 """A store of more bytes is read by headers and sizes only: its training stands still meanwhile."""
+STATE_BYTES = 256 << 20
+"""A checkpoint of more bytes is compared by the CRCs in its headers only: no look falls into the time it is read."""
+READ_S = 60.0
+UNREADABLE = (
+    CheckpointError,
+    OSError,
+    MemoryError,
+    ArithmeticError,
+    LookupError,
+    TypeError,
+    ValueError,
+    AttributeError,
+    RuntimeError,
+)
+"""What reading files that nobody vouches for may end in, our reader's own mistakes included."""
+STATE_KEYS = ("step", "complete", "torn_reason", "components", "state_crcs", "without_crc", "error")
+
+
+class TooSlow(Exception):
+    """The store does not answer in time; no reader takes this for a finding about one of its files."""
 
 
 def say(event: str, **facts: Any) -> None:
@@ -81,27 +103,58 @@ class Followed:
             )
 
 
+def examine(path: str, deep: bool, limit_s: float = READ_S) -> Dict[str, Any]:
+    """Read what lies at a path, at most so many seconds; what keeps it from being read becomes `error`."""
+    try:
+        with _at_most(limit_s):
+            return inspect(path, deep=deep)
+    except TooSlow:
+        return {"error": f"it could not be read within {limit_s:g} s"}
+    except UNREADABLE as error:
+        return {"error": f"{type(error).__name__}: {error}"[:300]}
+
+
+@contextmanager
+def _at_most(seconds: float) -> Iterator[None]:
+    def over(*_: Any) -> None:
+        raise TooSlow
+
+    before = signal.signal(signal.SIGALRM, over)
+    other = signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, *other)
+        signal.signal(signal.SIGALRM, before)
+
+
 def read_state(root: str, names: List[str]) -> Dict[str, Any]:
-    """Read step, components and the tensors' CRCs of a checkpoint that has just been saved."""
-    tops = {name.split("/", 1)[0] for name in names}
+    """Read step, components and the values' CRCs of a checkpoint that has just been saved.
+
+    In full only where its headers do not hold the CRCs of all (safetensors, DCP), and if it is small.
+    """
     found: Dict[str, Any] = {"error": "no file of it is there any more"}
-    for top in sorted(tops):
-        try:
-            found = inspect(f"{root}/{top}", deep=False)
-        except (CheckpointError, OSError) as error:
-            found = {"error": str(error)[:200]}
-        else:
+    for top in sorted({name.split("/", 1)[0] for name in names}):
+        found = examine(f"{root}/{top}", deep=False)
+        if "error" not in found:
+            if _blind(found) and found.get("bytes", 0) <= STATE_BYTES:
+                found = examine(f"{root}/{top}", deep=True)
             break
-    return {key: found.get(key) for key in ("step", "complete", "torn_reason", "components", "state_crcs", "error")}
+    return {key: found.get(key) for key in STATE_KEYS}
+
+
+def _blind(found: Dict[str, Any]) -> bool:
+    """Whether a value has no CRC, or a component none at all."""
+    proven = {name.split(".", 1)[0] for name in found.get("state_crcs") or ()}
+    return bool(found.get("without_crc")) or not proven.issuperset(found.get("components") or ())
 
 
 def look_into(root: str) -> Dict[str, Any]:
     """Read what the store holds while nothing in it changes."""
     size = sum(seen.size for seen in picture(root).values())
-    try:
-        found = inspect(root, deep=size <= DEEP_BYTES)
-    except (CheckpointError, OSError) as error:
-        return {"error": str(error)[:300]}
+    found = examine(root, deep=size <= DEEP_BYTES)
+    if "error" in found:
+        return found
     members = found.get("members") or [{**found, "name": "."}]
     short = [{key: each.get(key) for key in ("name", "step", "complete", "torn_reason")} for each in members]
     whole = [each for each in members if each.get("complete") == "yes" and each.get("step") is not None]

@@ -101,7 +101,8 @@ class Freezer:
     def __init__(self, find: Callable[[], List[int]]) -> None:
         """Choose the means by where the processes are now."""
         self._find = find
-        self.pids = find()
+        self._started: Dict[int, int] = {}
+        self.pids = self._known(find())
         self.means, self.directory = SIGNALS, PROC
         for means, directory in cgroups_of(self.pids[0]) if self.pids else ():
             inside = members(directory)
@@ -109,18 +110,38 @@ class Freezer:
                 self.means, self.directory = means, directory
 
     def freeze(self) -> bool:
-        """Stop them all; False if they did not stop within the limit (then they go on)."""
+        """Stop them all; False if none is left, or they did not stop within the limit (then they go on)."""
+        self.pids = self._left()
+        if not self.pids:
+            return False
         if self.means == SIGNALS:
             self._signal(self.pids, signal.SIGSTOP)
-            late = [pid for pid in self._find() if pid not in self.pids]
+            late = self._known([pid for pid in self._find() if pid not in self.pids])
             self._signal(late, signal.SIGSTOP)
             self.pids += late
         else:
             self._write("cgroup.freeze" if self.means == V2 else "freezer.state", "1" if self.means == V2 else "FROZEN")
         if self._await(self.frozen, FREEZE_S):
-            return True
+            self.pids = self._left()
+            if self.pids:
+                return True
         self.thaw()
         return False
+
+    def ended(self) -> bool:
+        """Whether all of them have."""
+        return not self._left()
+
+    def _known(self, pids: List[int]) -> List[int]:
+        """Note when each was started: its number may be another's by the time that it is signalled."""
+        self._started.update({pid: started(pid)[0] for pid in pids})
+        return pids
+
+    def _lives(self, pid: int) -> bool:
+        return process_state(pid) not in ENDED and started(pid)[0] == self._started.get(pid)
+
+    def _left(self) -> List[int]:
+        return [pid for pid in self.pids if self._lives(pid)]
 
     def frozen(self) -> bool:
         """Whether none of them runs."""
@@ -128,7 +149,7 @@ class Freezer:
             return "frozen 1" in (self.directory / "cgroup.events").read_text()
         if self.means == V1:
             return (self.directory / "freezer.state").read_text().strip() == "FROZEN"
-        return all(process_state(pid) in ("T", "t", *ENDED) for pid in self.pids)
+        return all(process_state(pid) in ("T", "t") for pid in self._left())
 
     def thaw(self) -> None:
         """Let them go on."""
@@ -146,14 +167,13 @@ class Freezer:
             self._signal(doomed, signal.SIGKILL)
             if self.means != SIGNALS or only is not None:
                 self.thaw()
-        return self._await(lambda: all(process_state(pid) in ENDED for pid in doomed), GONE_S)
+        return bool(doomed) and self._await(lambda: not any(map(self._lives, doomed)), GONE_S)
 
     def _write(self, name: str, value: str) -> None:
         (self.directory / name).write_text(value)
 
-    @staticmethod
-    def _signal(pids: List[int], number: int) -> None:
-        for pid in pids:
+    def _signal(self, pids: List[int], number: int) -> None:
+        for pid in filter(self._lives, pids):
             try:
                 os.kill(pid, number)
             except ProcessLookupError:

@@ -17,16 +17,19 @@ Spec (JSON):
 
 A try counts only if the frozen store shows an uncommitted save at the place asked for, give or take one write. If not,
 all processes go on and the next save is waited for. Afterwards what still writes (an asynchronous writer of another
-process tree) is waited for: it may commit. On SIGTERM this leaves; a killed process has no undo.
+process tree) is waited for: it may commit. On SIGTERM this leaves; a killed process has no undo. What
+is stopped goes on, whatever keeps this from killing it.
 """
 
 import json
 import os
+import resource
 import signal
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional, Sequence
 
 from chaos_gpu.payloads.eviction import BY_API, remove_pod
 from chaos_gpu.payloads.followed import Followed, look_into, say
@@ -35,15 +38,19 @@ from chaos_gpu.payloads.store_watch import Save, StoreWatch
 
 IDLE_S, SHARE, SPIN_S = 0.005, 0.01, 0.1
 REST_S, TELL_S, GONE_CHECK_S = 15.0, 0.5, 2.0
+MEMORY_BYTES = 1536 << 20
+"""Less than the pod may have: a file that would take more is not read, and this lives to let the training go on."""
 NOTE = "SIGKILL loses nothing that was written: this tests the order of the writes, not their durability"
 
 
 class Hunt:
     """The tries, up to the one that lands."""
 
-    def __init__(self, spec: Dict[str, Any], subject: Followed, others: List[Followed]) -> None:
-        """Set the limits."""
-        self.spec, self.subject, self.others = spec, subject, others
+    def __init__(
+        self, spec: Dict[str, Any], subject: Followed, others: List[Followed], told_to_go: Sequence[int] = ()
+    ) -> None:
+        """Set the limits; once `told_to_go` holds a signal, no further try is made."""
+        self.spec, self.subject, self.others, self.told_to_go = spec, subject, others, told_to_go
         self.misses: List[Dict[str, Any]] = []
         self.tried: Optional[Save] = None
         self.met: Optional[Save] = None
@@ -55,7 +62,7 @@ class Hunt:
         end = time.monotonic() + self.spec["wait_s"]
         hurry(True)
         seen_s, gone = time.monotonic(), 0
-        while time.monotonic() < end and len(self.misses) < self.spec["attempts"]:
+        while time.monotonic() < end and len(self.misses) < self.spec["attempts"] and not self.told_to_go:
             if not self.subject.attach():
                 self._idle(0.02)
                 continue
@@ -77,13 +84,17 @@ class Hunt:
         return None
 
     def _should_find(self, watch: StoreWatch, save: Optional[Save], since_s: float) -> bool:
-        """Whether to look for the processes anew: before a save, and as one begins if it is not too short for that."""
+        """Whether to look for the processes anew: once a save, as it begins, or at its end if that is short."""
         if save is None:
             return self.freezer is None or since_s > GONE_CHECK_S
-        return save is not self.met and bool(watch.learned and watch.learned.duration_s > 2 * SPIN_S)
+        if save is self.met or watch.learned is None:
+            return False
+        return watch.learned.duration_s > 2 * SPIN_S or bool(watch.committed(save))
 
     def reason(self) -> str:
         """Say why no try landed."""
+        if self.told_to_go:
+            return "told to go before a save was caught"
         if not self.subject.watch:
             return f"no process of the training came, or its directory, within {self.spec['wait_s']:g} s"
         if not self.subject.watch.learned:
@@ -154,6 +165,14 @@ class Hunt:
         """Freeze, look, and kill or let go."""
         freezer = self.freezer
         assert freezer is not None  # noqa: S101 - set before
+        try:
+            return self._try_frozen(watch, save, freezer)
+        except BaseException:
+            with suppress(OSError):
+                freezer.thaw()
+            raise
+
+    def _try_frozen(self, watch: StoreWatch, save: Optional[Save], freezer: Freezer) -> Optional[Dict[str, Any]]:
         first_ns = time.monotonic_ns()
         if not freezer.freeze():
             self.misses.append({"why": f"the processes did not stop: {freezer.means}"})
@@ -175,7 +194,12 @@ class Hunt:
             "pids": freezer.pids[:50],
             "store": look_into(watch.root),
         }
-        return {**evidence, **self._end(watch, freezer, first_ns)}
+        if self.told_to_go:
+            freezer.thaw()
+            return None
+        ended = self._end(watch, freezer, first_ns)
+        known = bool(ended.get("dead"))  # told by the API to end, it goes on until its grace is over
+        return {**evidence, **ended, "uncommitted": evidence["uncommitted"] and known}
 
     def _why_not(self, watch: StoreWatch, save: Optional[Save]) -> str:
         phase = self.spec["phase"]
@@ -277,11 +301,11 @@ def rank_of(pids: List[int]) -> int:
     return pids[1] if len(pids) > 1 else pids[0]
 
 
-def follow(trainings: List[Followed], pids: List[int], told_to_go: List[int], deadline_s: float) -> str:
+def follow(trainings: List[Followed], ended: Callable[[], bool], told_to_go: Sequence[int], deadline_s: float) -> str:
     """Report saves until told to go; also when the killed processes have ended. Returns why it ends."""
     end, alive, told_s = time.monotonic() + deadline_s, True, 0.0
     while time.monotonic() < end and not told_to_go:
-        over = alive and all(process_state(pid) in ENDED for pid in pids)  # before the look: it shows all they did
+        over = alive and ended()  # before the look: it shows all they did
         for each in trainings:
             each.attach()
             each.look()
@@ -296,25 +320,44 @@ def follow(trainings: List[Followed], pids: List[int], told_to_go: List[int], de
     return "told to" if told_to_go else "deadline"
 
 
+def leave_when_told(told_to_go: List[int]) -> None:
+    """Note a SIGTERM, and cut short what is being read: a training may stand still meanwhile."""
+
+    def leave(number: int, _: Any) -> None:
+        told_to_go.append(number)
+        signal.raise_signal(signal.SIGALRM)
+
+    signal.signal(signal.SIGALRM, signal.SIG_IGN)  # only a reading listens
+    signal.signal(signal.SIGTERM, leave)
+
+
+def limit_memory() -> None:
+    """Let what a file makes its reader ask for beyond the limit fail here, before it ends this process."""
+    _, most = resource.getrlimit(resource.RLIMIT_AS)
+    limit = MEMORY_BYTES if most == resource.RLIM_INFINITY else min(MEMORY_BYTES, most)
+    resource.setrlimit(resource.RLIMIT_AS, (limit, most))
+
+
 def main(argv: List[str]) -> int:
     """Run the spec in the file given by --spec."""
     told_to_go: List[int] = []
-    signal.signal(signal.SIGTERM, lambda number, _: told_to_go.append(number))
+    leave_when_told(told_to_go)
+    limit_memory()
     spec = json.loads(Path(argv[argv.index("--spec") + 1]).read_text())
     subject = Followed("subject", spec["subject"])
     others = [Followed("reference", spec["reference"])] if spec.get("reference") else []
     say("started", subject=spec["subject"])
-    hunt = Hunt(spec, subject, others)
+    hunt = Hunt(spec, subject, others, told_to_go)
     try:
         evidence = hunt.run()
-    except OSError as error:
+    except (OSError, ValueError) as error:
         say("failed", reason=str(error), misses=hunt.misses[-20:])
         return 3
-    if evidence is None:
+    if evidence is None or hunt.freezer is None:
         say("failed", reason=hunt.reason(), misses=hunt.misses[-20:])
         return 3
     say("landed", evidence=evidence)
-    why = follow([subject, *others], evidence["pids"], told_to_go, spec["deadline_s"])
+    why = follow([subject, *others], hunt.freezer.ended, told_to_go, spec["deadline_s"])
     say("reverted", undo="none: a killed process stays killed", why=why)
     return 0
 

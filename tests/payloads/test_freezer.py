@@ -1,6 +1,7 @@
 """Real processes: frozen together, let go, killed; and what is never touched."""
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -136,3 +137,29 @@ def test_a_process_that_has_ended_has_no_state() -> None:
     child = subprocess.Popen([sys.executable, "-ISc", ""])
     child.wait()
     assert process_state(child.pid) == ""
+
+
+def test_where_nobody_is_left_nothing_is_frozen_or_killed(workload: tuple[str, Path]) -> None:
+    mark, _ = workload
+    freezer = Freezer(lambda: carriers_of(MARK, mark))
+    for pid in freezer.pids:
+        os.kill(pid, signal.SIGKILL)
+    assert Freezer._await(lambda: carriers_of(MARK, mark) == [], 5)
+    assert freezer.freeze() is False
+    assert freezer.kill() is False
+    assert Freezer(list).freeze() is False
+
+
+def test_a_number_that_another_process_has_by_now_is_let_alone(
+    workload: tuple[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mark, _ = workload
+    freezer = Freezer(lambda: carriers_of(MARK, mark))
+    sent: list[int] = []
+    freezer._started = {pid: begun - 1 for pid, begun in freezer._started.items()}
+    monkeypatch.setattr(os, "kill", lambda pid, number: sent.append(pid))
+    assert freezer.freeze() is False
+    assert freezer.kill() is False
+    freezer.thaw()
+    assert sent == []
+    assert freezer.ended()

@@ -16,6 +16,11 @@ import pytest
 
 from chaos_gpu.faults.pods import payload_source
 from chaos_gpu.payloads.checkpoint_document import inspect
+from chaos_gpu.payloads.eviction import remove_pod
+from chaos_gpu.payloads.followed import Followed
+from chaos_gpu.payloads.freezer import ENDED, MARK, Freezer, carriers_of, process_state
+from chaos_gpu.payloads.save_killer import Hunt
+from chaos_gpu.payloads.store_watch import StoreWatch
 from tests.support.training import Process, Trainer
 
 pytestmark = pytest.mark.timeout(120)
@@ -207,3 +212,94 @@ def test_a_preempted_training_is_watched_to_its_end(tmp_path: Path, trainer: Tra
     assert training.returncode == 143
     assert ended["ended_ns"] > evidence["between_ns"][0]
     assert ended["store"]["newest_step"] > evidence["store"]["newest_step"]
+
+
+def test_a_hunt_that_is_told_to_go_leaves_at_once(tmp_path: Path, trainer: Trainer, training: Process) -> None:
+    killer = Killer(tmp_path, subject=trainer.mark, fraction=0.97, record=1, attempts=1000, wait_s=60)
+    killer.until("saved")
+    assert killer.end() == 3
+    assert process_state(training.pid) not in ("T", *ENDED)
+
+
+class Standing:
+    """A hunt in front of a real process and a store in the middle of a save."""
+
+    def __init__(self, directory: Path, **spec: Any) -> None:
+        self.store = directory / "store"
+        self.store.mkdir()
+        mark = f"standing-{directory.name}"
+        self.process = subprocess.Popen(["sleep", "60"], env={**os.environ, MARK: mark})
+        subject = Followed("subject", mark)
+        subject.watch = StoreWatch(str(self.store))
+        for step in (4, 8):
+            for size in (1000, 2000):
+                (self.store / f"step-{step}.pt").write_bytes(b"x" * size)
+                self.save = subject.look()
+        (self.store / "step-12.pt").write_bytes(b"x" * 1000)
+        self.save = subject.look()
+        self.told: list[int] = []
+        self.hunt = Hunt({**SPEC, "namespace": "x", "grace_s": 5, "fraction": 0.5, **spec}, subject, [], self.told)
+        self.hunt.freezer = Freezer(lambda: carriers_of(MARK, mark))
+
+    def strike(self) -> dict[str, Any] | None:
+        assert self.hunt.subject.watch is not None
+        return self.hunt._try(self.hunt.subject.watch, self.save)
+
+    @property
+    def state(self) -> str:
+        return process_state(self.process.pid)
+
+
+@pytest.fixture
+def standing(tmp_path: Path) -> Iterator[Standing]:
+    made = Standing(tmp_path)
+    yield made
+    made.process.kill()
+    made.process.wait()
+
+
+@pytest.mark.parametrize("failure", [IndexError, MemoryError, KeyboardInterrupt])
+def test_whatever_happens_before_the_kill_it_goes_on(
+    standing: Standing, monkeypatch: pytest.MonkeyPatch, failure: type[BaseException]
+) -> None:
+    def fails(root: str) -> None:
+        assert standing.state == "T"
+        raise failure
+
+    monkeypatch.setattr("chaos_gpu.payloads.save_killer.look_into", fails)
+    with pytest.raises(failure):
+        standing.strike()
+    assert Freezer._await(lambda: standing.state != "T", 5)
+    assert standing.process.poll() is None
+
+
+def test_told_to_go_while_it_looks_it_kills_nobody(standing: Standing, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("chaos_gpu.payloads.save_killer.look_into", lambda root: standing.told.append(15))
+    assert standing.strike() is None
+    assert Freezer._await(lambda: standing.state != "T", 5)
+    assert standing.process.poll() is None
+
+
+def test_a_process_that_does_not_die_was_not_killed_in_a_save(
+    standing: Standing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(standing.hunt.freezer, "kill", lambda only: False)
+    evidence = standing.strike()
+    assert evidence is not None
+    assert evidence["dead"] is False
+    assert evidence["uncommitted"] is False
+
+
+def test_nobody_left_to_kill_is_a_miss(standing: Standing) -> None:
+    standing.process.kill()
+    standing.process.wait()
+    assert standing.strike() is None
+    assert standing.hunt.misses
+
+
+@pytest.mark.parametrize("pod", ["", "..", "a/b", "a?x=1", "A", "a" * 254])
+@pytest.mark.parametrize("means", ["delete", "force", "evict"])
+def test_what_is_no_name_of_a_pod_is_not_removed(pod: str, means: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("chaos_gpu.payloads.eviction._request", lambda *_: pytest.fail("it was asked for"))
+    with pytest.raises(ValueError, match="no name of a pod"):
+        remove_pod("x", pod, means)

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Any
 
-from chaos_gpu.criteria.job.story import Attempt, Step, Story
+from chaos_gpu.criteria.job.story import Attempt, Saved, Step, Story
 from chaos_gpu.verdict import Judgement, failed, inconclusive, passed
 
 COMPONENTS = ("model", "optimizer", "scheduler", "rng", "data", "scaler")
@@ -23,7 +23,9 @@ def judge_resume(story: Story) -> Judgement:
     kill = story.kill
     evidence = {"kill": kill.as_json(), **_after(story)}
     if not kill.uncommitted:
-        return inconclusive("the save had committed when the training was killed", evidence, "try again")
+        return inconclusive(
+            "the save had committed when the training was killed, or went on until it ended", evidence, "try again"
+        )
     if not kill.newest or kill.newest_step is None:
         return inconclusive("the store held no complete checkpoint when the training was killed", evidence)
     if not story.new_steps:
@@ -106,6 +108,8 @@ def judge_state(story: Story, components: Sequence[str] = COMPONENTS) -> Judgeme
     if missing:
         remedy = f"save and restore {', '.join(missing)} too"
         return failed(f"the checkpoint of step {first.step} lacks {', '.join(missing)}", evidence, remedy)
+    if first.step is None:
+        return inconclusive("the checkpoint does not say its step: there is nothing to compare it with", evidence)
     twin = next((save for save in story.reference_saves if save.step == first.step and save.complete == "yes"), None)
     if twin is None:
         return inconclusive(f"the reference run has no complete checkpoint of step {first.step}", evidence)
@@ -113,12 +117,27 @@ def judge_state(story: Story, components: Sequence[str] = COMPONENTS) -> Judgeme
         return failed(f"the reference run's checkpoint has {', '.join(twin.components)}", evidence)
     if not first.crcs or not twin.crcs:
         return inconclusive("these checkpoints hold no CRCs to compare states by", evidence)
-    differs = sorted(name for name in {*first.crcs, *twin.crcs} if first.crcs.get(name) != twin.crcs.get(name))
+    blind = _blind(first, twin)
+    names = {*first.crcs, *twin.crcs} if not blind else first.crcs.keys() & twin.crcs.keys()
+    differs = sorted(name for name in names if first.crcs.get(name) != twin.crcs.get(name))
     if differs:
         parts = ", ".join(dict.fromkeys(name.split(".")[0] for name in differs))
         evidence["differs"] = differs[:SHOWN]
         return failed(f"at step {first.step}, {len(differs)} of {len(twin.crcs)} values differ, in {parts}", evidence)
+    if blind:
+        reason = f"at step {first.step} what could be compared is equal; there are no CRCs of {', '.join(blind)}"
+        return inconclusive(reason, evidence)
     return passed(f"at step {first.step} all {len(twin.crcs)} values equal the reference run's, bit for bit", evidence)
+
+
+def _blind(*saves: Saved) -> list[str]:
+    """Name what two saves cannot be compared by: components without a CRC, and values of which one knows none."""
+    found = set[str]()
+    for save in saves:
+        proven = {name.split(".")[0] for name in save.crcs or ()}
+        found |= {each for each in save.components if each not in proven}
+    several = max(save.without_crc for save in saves)
+    return sorted(found) + ([f"{several} values"] if several and not found else [])
 
 
 def judge_loss(story: Story) -> Judgement:

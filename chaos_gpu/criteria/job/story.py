@@ -64,6 +64,7 @@ class Saved:
         step: of the checkpoint, None where its reader found none.
         complete: "yes", "no" or "suspect", by the checkpoint's reader; "" where it could not be read.
         crcs: name of each tensor or value → CRC of its content; None where the format has none.
+        without_crc: how many values have none.
         begun_s: first byte, seconds of the node's clock.
         durable_s: last change of a name or of content.
         kept: complete checkpoints in the store afterwards.
@@ -81,6 +82,7 @@ class Saved:
     kept: int = 0
     least: int = 0
     garbage: Mapping[str, int] = field(default_factory=dict)
+    without_crc: int = 0
 
     @property
     def seconds(self) -> float:
@@ -102,6 +104,7 @@ class Saved:
             kept=int(event.get("complete") or 0),
             least=int(event.get("least") or 0),
             garbage=dict(event.get("garbage") or {}),
+            without_crc=_whole(checkpoint.get("without_crc")) or 0,
         )
 
 

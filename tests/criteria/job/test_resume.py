@@ -104,6 +104,27 @@ def test_state_needs_two_to_compare(changed: dict[str, Any], outcome: Outcome) -
     assert judge_state(story(**changed)).outcome is outcome
 
 
+def without(prefix: str) -> Saved:
+    return saved(8, 110.0, crcs={name: crc for name, crc in (saved(8, 0).crcs or {}).items() if prefix not in name})
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "outcome", "said"),
+    [
+        (without("model"), without("model"), UNKNOWN, "no CRCs of model"),
+        (without("model"), saved(8, 100.0), UNKNOWN, "no CRCs of model"),
+        (saved(8, 110.0), without("rng"), UNKNOWN, "no CRCs of rng"),
+        (saved(8, 110.0, without_crc=2), saved(8, 100.0), UNKNOWN, "no CRCs of 2 values"),
+        (without("model"), saved(8, 100.0, crcs={**(saved(8, 0).crcs or {}), "rng.x": -1}), FAIL, "in rng"),
+        (replace(saved(8, 110.0), step=None), replace(saved(8, 100.0), step=None), UNKNOWN, "does not say its step"),
+    ],
+)
+def test_what_has_no_crc_is_not_proven(one: Saved, other: Saved, outcome: Outcome, said: str) -> None:
+    judgement = judge_state(story(saves=(one,), reference_saves=(other,)))
+    assert judgement.outcome is outcome
+    assert said in judgement.reason
+
+
 def test_the_save_that_was_killed_is_not_the_first_after_it() -> None:
     early = saved(8, 99.0, crcs={"model.x": 1})
     assert judge_state(story(saves=(early, saved(8, 110.0)))).outcome is PASS
@@ -181,7 +202,7 @@ def test_no_story_without_its_evidence_passes(told: Story) -> None:
         assert told.new_steps[0].step == 5
         assert told.references
     if judge_state(told).outcome is PASS:
-        assert any(save.crcs and save.begun_s >= KILL.at_s for save in told.saves)
+        assert any(save.crcs and not save.without_crc and save.begun_s >= KILL.at_s for save in told.saves)
         assert told.reference_saves
     if judge_loss(told).outcome is PASS:
         assert told.references
