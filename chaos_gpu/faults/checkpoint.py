@@ -3,13 +3,13 @@
 from typing import Any
 
 from chaos_gpu.cluster.client import JsonObject
-from chaos_gpu.errors import UsageError
+from chaos_gpu.errors import Refused, UsageError
 from chaos_gpu.faults.names import NAMESPACE, marker_of
 from chaos_gpu.faults.plan import Plan
 from chaos_gpu.faults.planning import Aim, GpuFaultArguments, Planning
 from chaos_gpu.faults.pods import node_pod, run_labels
 from chaos_gpu.faults.settings import Settings
-from chaos_gpu.faults.training import NEEDS_JOB, ROLES, load, mark_of, trainings
+from chaos_gpu.faults.training import NEEDS_JOB, ROLES, gpus_of, grace_s_of, load, mark_of, trainings
 from chaos_gpu.faults.xid import check_name, pod_name
 from chaos_gpu.payloads.eviction import BY_API
 
@@ -78,7 +78,8 @@ def _plan(
     grace_s = 0.0
     if settings.job:
         job, _ = load(settings.job)
-        grace_s = float(job["spec"]["template"]["spec"].get("terminationGracePeriodSeconds", 30))
+        _check_gpus(fault, len(roles) * gpus_of(job), planning.guard.gpus)
+        grace_s = grace_s_of(job) if how["means"] != "force" else 0.0
     spec = {
         **how,
         "subject": mark_of(run, fault, "subject"),
@@ -99,9 +100,22 @@ def _plan(
         deadline_s=settings.deadline_s + settings.resume_s,
         facts={"marker": marker_of(run, fault), **how},
         pod=_injector(settings, run, fault, aim, spec),
-        objects=tuple(trainings(settings.job, run, fault, aim.target.node, roles)) if settings.job else (),
+        objects=tuple(_made(planning, fault, aim.target.node, roles)) if settings.job else (),
         obstacles=dict.fromkeys(JUDGED, lacking) if lacking else {},
     )
+
+
+def _made(planning: Planning, fault: str, node: str, roles: tuple[str, ...]) -> list[JsonObject]:
+    settings = planning.settings
+    return trainings(settings.job, planning.run, fault, node, roles, settings.deadline_s + settings.resume_s)
+
+
+def _check_gpus(fault: str, wanted: int, allowed: int) -> None:
+    if wanted > allowed:
+        raise Refused(
+            f"{fault}: its trainings would hold {wanted} GPUs, {allowed} may be touched",
+            remedy="let the Job ask for fewer, or raise the guard's `gpus`",
+        )
 
 
 def _injector(settings: Settings, run: str, fault: str, aim: Aim, spec: dict[str, Any]) -> JsonObject:

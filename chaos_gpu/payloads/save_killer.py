@@ -192,6 +192,8 @@ class Hunt:
             "frozen_by": freezer.means,
             "frozen_ms": round((frozen_ns - first_ns) / 1e6, 3),
             "pids": freezer.pids[:50],
+            "pod": environment_of(freezer.pids[0]).get(POD, ""),
+            "wall_s": time.time(),
             "store": look_into(watch.root),
         }
         if self.told_to_go:

@@ -8,8 +8,12 @@ from typing import Any
 import pytest
 import yaml
 
-from chaos_gpu.errors import UsageError
-from chaos_gpu.faults.training import load, trainings
+from chaos_gpu.errors import Refused, UsageError
+from chaos_gpu.faults.checkpoint import KillArguments, PreemptArguments, plan_kill, plan_preempt
+from chaos_gpu.faults.planning import Aim
+from chaos_gpu.faults.settings import GuardArguments, Settings
+from chaos_gpu.faults.targets import Target
+from chaos_gpu.faults.training import gpus_of, load, trainings
 from chaos_gpu.lab.trainer.manifest import write_manifest
 from tests.engine.site import Ended, Json, Site, activity, experiment, over
 
@@ -34,6 +38,10 @@ JOB: Json = {
         },
     },
 }
+
+
+def with_pod(**changed: Any) -> Json:
+    return {**JOB, "spec": {"template": {"spec": {**JOB["spec"]["template"]["spec"], **changed}}}}
 
 
 def manifest(path: Path, *objects: Any) -> str:
@@ -77,11 +85,72 @@ def test_two_jobs_and_their_configuration_are_made(tmp_path: Path) -> None:
         ("text",),
         ({**JOB, "metadata": {"name": "x"}},),
         ({**JOB, "metadata": {"name": "x", "annotations": {"chaos-gpu/store": "relative"}}},),
+        ({**JOB, "metadata": None},),
+        ({**JOB, "metadata": {**JOB["metadata"], "annotations": ["chaos-gpu/store"]}},),
+        ({**JOB, "spec": None},),
+        ({**JOB, "spec": {"template": {"spec": {"containers": []}}}},),
+        ({**JOB, "spec": {"template": {"spec": {"containers": [{"image": "x"}]}}}},),
+        (with_pod(containers=[{"name": "a", "env": ["X=1"]}]),),
+        (with_pod(containers=[{"name": "a", "resources": {"limits": {"nvidia.com/gpu": "many"}}}]),),
+        (with_pod(terminationGracePeriodSeconds="long"),),
+        ({**CONFIG, "metadata": {}}, JOB),
+        ({**CONFIG, "metadata": None}, JOB),
     ],
 )
 def test_what_is_no_manifest_is_refused(tmp_path: Path, objects: tuple[Any, ...]) -> None:
     with pytest.raises(UsageError):
         load(manifest(tmp_path / "a", *objects))
+
+
+def test_a_training_ends_and_has_one_pod_at_a_time(tmp_path: Path) -> None:
+    """Whatever becomes of the run; and while one that was told to end saves, no other takes its place."""
+    path = manifest(tmp_path / "a", JOB)
+    for made in trainings(path, "r1", "kill", "gpu-node-1", longest_s=90.4):
+        assert made["spec"]["activeDeadlineSeconds"] == 90
+        assert made["spec"]["podReplacementPolicy"] == "Failed"
+    path = manifest(tmp_path / "a", {**JOB, "spec": {**JOB["spec"], "activeDeadlineSeconds": 5}})
+    assert trainings(path, "r1", "kill", "gpu-node-1")[0]["spec"]["activeDeadlineSeconds"] == 5
+
+
+def holding(gpus: int, **spec: Any) -> Json:
+    wants = {"resources": {"limits": {"nvidia.com/gpu": str(gpus), "memory": "1Gi"}}}
+    job = with_pod(containers=[{"name": "a", **wants}, {"name": "b"}, {"name": "c", "resources": None}])
+    return {**job, "spec": {**job["spec"], **spec}}
+
+
+@pytest.mark.parametrize(("spec", "gpus"), [({}, 3), ({"parallelism": 2}, 6)])
+def test_the_gpus_of_a_training_are_counted(spec: Json, gpus: int) -> None:
+    assert gpus_of(holding(3, **spec)) == gpus
+    assert gpus_of(JOB) == 0
+
+
+class Planned:
+    """All that a plan of this kind asks for."""
+
+    def __init__(self, job: str, gpus: int) -> None:
+        self.settings, self.guard, self.run = Settings(job=job), GuardArguments(gpus=gpus), "r1"
+
+    def aim(self, wanted: Any) -> Aim:
+        return Aim(Target(node="gpu-node-1", node_uid="u", gpu={"uuid": "GPU-1"}), [], {})
+
+
+@pytest.mark.parametrize(("gpus", "refused"), [(1, True), (2, False)])
+def test_two_trainings_that_hold_more_gpus_than_allowed_are_refused(tmp_path: Path, gpus: int, refused: bool) -> None:
+    planning: Any = Planned(manifest(tmp_path / "a", holding(1)), gpus)
+    if refused:
+        with pytest.raises(Refused, match="would hold 2 GPUs, 1 may"):
+            plan_kill(planning, KillArguments(fault="kill"))
+    else:
+        assert len(plan_kill(planning, KillArguments(fault="kill")).objects) == 2
+    assert len(plan_preempt(planning, PreemptArguments(fault="evict")).objects) == 1, "it has no reference"
+
+
+@pytest.mark.parametrize(("means", "grace_s"), [("evict", 30.0), ("force", 0.0)])
+def test_who_is_removed_by_force_has_no_grace_to_judge(tmp_path: Path, means: str, grace_s: float) -> None:
+    planning: Any = Planned(manifest(tmp_path / "a", JOB), 1)
+    plan = plan_preempt(planning, PreemptArguments(fault="evict", means=means))
+    assert plan.pod is not None
+    assert json.loads(plan.pod["metadata"]["annotations"]["chaos-gpu/spec"])["grace_s"] == grace_s
 
 
 def test_a_manifest_that_is_not_there_is_refused(tmp_path: Path) -> None:

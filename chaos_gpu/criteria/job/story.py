@@ -6,6 +6,7 @@ done (`at` in seconds, of any clock that only goes forward), and where it can `{
 """
 
 import json
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from math import isfinite
@@ -118,6 +119,8 @@ class Kill:
         newest_step: its step.
         torn: names of those that were not complete.
         at_s: when, seconds of the node's clock.
+        wall_s: the same as the node's wall clock had it, which its kubelet dates starts by; 0 where it is not known.
+        pod: which one.
         what: for people.
     """
 
@@ -130,6 +133,8 @@ class Kill:
     grace_s: float = 0.0
     note: str = ""
     place: Mapping[str, Any] = field(default_factory=dict)
+    pod: str = ""
+    wall_s: float = 0.0
 
     @classmethod
     def of(cls, evidence: Mapping[str, Any]) -> Self:
@@ -148,8 +153,34 @@ class Kill:
             what=str(evidence.get("text", "")),
             grace_s=float(evidence.get("grace_s") or 0.0),
             note=str(evidence.get("note", "")),
+            pod=str(evidence.get("pod") or ""),
+            wall_s=float(evidence.get("wall_s") or 0.0),
             place={key: evidence[key] for key in (*shown, "frozen_by", "misses", "orphans") if key in evidence},
         )
+
+    @classmethod
+    def at_end(cls, evidence: Mapping[str, Any], ended: Mapping[str, Any] | None) -> Self:
+        """Read the evidence of one that was told to end: what counts is its end, up to which it may have saved.
+
+        Args:
+            evidence: of the injector that landed.
+            ended: its event `ended`, or None where its processes were not seen to end: then nothing is known.
+        """
+        end_ns = ended["ended_ns"] if ended else sys.maxsize
+        store = ended.get("store") if ended else None
+        return cls.of({**evidence, "uncommitted": False, "store": store, "between_ns": [end_ns, end_ns]})
+
+    def precedes(self, pod: str, start: int, started_s: float) -> bool:
+        """Whether a start of the program came after it.
+
+        Args:
+            pod: where it was started.
+            start: how often it had been started there before.
+            started_s: as the kubelet says, whole seconds since the epoch; 0 where it does not.
+        """
+        if pod == self.pod and start == 0 or not self.wall_s or not started_s:
+            return start > 0
+        return started_s >= int(self.wall_s)
 
     def as_json(self) -> dict[str, Any]:
         """Return what every verdict about it shows."""

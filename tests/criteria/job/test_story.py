@@ -3,10 +3,14 @@
 import json
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from chaos_gpu.criteria.job.resume import judge_resume, judge_state, judge_steps
 from chaos_gpu.criteria.job.story import Attempt, Kill, Resumed, Saved, Step
+from chaos_gpu.verdict import Outcome
+from tests.criteria.job.stories import story
 
 LOG = [
     "epoch 1",
@@ -60,3 +64,41 @@ def test_an_event_and_the_evidence_of_a_kill() -> None:
     assert Kill.of(evidence).torn == ("b",)
     assert Kill.of({**evidence, "uncommitted": True}).torn == ("b", "step-8.pt.tmp")
     assert Kill.of({"between_ns": [0, 0]}).uncommitted is False
+
+
+LANDED: dict[str, Any] = {
+    "uncommitted": True,
+    "store": {"newest_complete": "step-4.pt", "newest_step": 4},
+    "between_ns": [1, 2],
+    "pod": "pod-1",
+    "wall_s": 1000.7,
+}
+
+
+def test_one_told_to_end_is_judged_by_what_it_had_at_its_end() -> None:
+    """Within its grace it commits: the store of the moment of the request would blame the resume for it."""
+    ended = {"ended_ns": 5_000_000_000, "store": {"newest_complete": "step-8.pt", "newest_step": 8}}
+    kill = Kill.at_end(LANDED, ended)
+    assert (kill.newest, kill.newest_step, kill.at_s, kill.uncommitted) == ("step-8.pt", 8, 5.0, False)
+    unseen = Kill.at_end(LANDED, None)
+    assert (unseen.newest, unseen.newest_step, unseen.uncommitted) == ("", None, False)
+    assert judge_steps(story(kill=unseen)).outcome is Outcome.INCONCLUSIVE
+    assert judge_state(story(kill=unseen)).outcome is Outcome.INCONCLUSIVE
+    assert judge_resume(story(kill=kill)).outcome is Outcome.INCONCLUSIVE
+
+
+@pytest.mark.parametrize(
+    ("pod", "start", "started_s", "after"),
+    [
+        ("pod-1", 0, 1000.0, False),
+        ("pod-1", 1, 1000.0, True),
+        ("pod-1", 1, 999.0, False),
+        ("pod-1", 2, 1003.0, True),
+        ("pod-0", 0, 990.0, False),
+        ("pod-2", 0, 1001.0, True),
+        ("pod-2", 1, 0.0, True),
+    ],
+)
+def test_which_start_came_after_the_kill(pod: str, start: int, started_s: float, after: bool) -> None:
+    """A training that had crashed before is started for the second time, and not by the kill."""
+    assert Kill.of(LANDED).precedes(pod, start, started_s) is after
