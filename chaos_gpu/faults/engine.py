@@ -157,9 +157,17 @@ def _make(run: Run, plan: Plan) -> None:
     for number, body in enumerate(plan.objects, start=2 + len(plan.changes)):
         collection = collection_of(body)
         owned = {**body, "metadata": {**body["metadata"], "ownerReferences": [owner]}}
-        found = {**owned, **ours.create(run.api, collection, owned, run.ledger.token)}
-        if body["kind"] == "Job":  # what it reads goes with the reverter: nobody needs a right to delete ledgers
-            run.ledger.write(intent.made(plan, number, found, f"{collection}/{body['metadata']['name']}"))
+        if body["kind"] != "Job":  # what it reads goes with the reverter: nobody needs a right to delete ledgers
+            ours.create(run.api, collection, owned, run.ledger.token)
+            continue
+        path = f"{collection}/{body['metadata']['name']}"
+        run.ledger.write(intent.made(plan, number, body, path))  # ahead: its name is the run's own
+        try:
+            found = {**owned, **ours.create(run.api, collection, owned, run.ledger.token)}
+        except Conflict:
+            run.ledger.write(intent.made(plan, number, body, path, "foreign"))
+            raise
+        run.ledger.write(intent.made(plan, number, found, path))
 
 
 def _change(run: Run, plan: Plan) -> tuple[float, float]:

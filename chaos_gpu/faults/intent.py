@@ -79,10 +79,10 @@ def foreseen(run: Run, plan: Plan, landed: Landed | None = None, boot_id: str = 
     }
 
 
-def made(plan: Plan, number: int, found: JsonObject, path: str) -> dict[str, Any]:
-    """Make the record of an object that was made for a fault: undone by its deletion."""
+def made(plan: Plan, number: int, found: JsonObject, path: str, state: str = "planned") -> dict[str, Any]:
+    """Make the record of an object that is made for a fault: undone by its deletion. Its UID is not known ahead."""
     what = f"{found['kind']} {found['metadata']['name']}"
-    record = {"what": what, "kind": "delete", "path": path, "uid": found["metadata"]["uid"], "state": "planned"}
+    record = {"what": what, "kind": "delete", "path": path, "uid": found["metadata"].get("uid", ""), "state": state}
     return {f"change.{plan.fault}.{number}": record}
 
 

@@ -16,8 +16,7 @@ Object = Dict[str, Any]
 Call = Callable[..., Tuple[int, Object]]
 Result = Tuple[List[str], List[str]]
 
-JSON_PATCH = "application/json-patch+json"
-MERGE_PATCH = "application/merge-patch+json"
+JSON_PATCH, MERGE_PATCH = "application/json-patch+json", "application/merge-patch+json"
 LEDGER_LABEL = "chaos-gpu/ledger"
 GO = "go"
 GONE_S = 20.0
@@ -147,8 +146,9 @@ def end_injectors(call: Call, namespace: str, run: str, fault: str = "") -> Resu
 def undo_change(call: Call, namespace: str, run: str, key: str, record: Object) -> Result:
     """Undo one change, if the object is still the same and the value still ours."""
     if record["kind"] == "delete":
-        options = {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": record["uid"]}}
-        status, found = call("DELETE", record["path"], {**options, "propagationPolicy": "Background"})  # pods go too
+        options = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Background"}  # its pods go too
+        known = {"preconditions": {"uid": record["uid"]}} if record["uid"] else {}  # else its name, which is the run's
+        status, found = call("DELETE", record["path"], {**options, **known})
     else:
         patch = [{"op": "test", "path": "/metadata/uid", "value": record["uid"]}] + record["undo"]
         status, found = patch_json(call, record["path"], patch)
