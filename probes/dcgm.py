@@ -5,10 +5,12 @@ from typing import Any, Dict
 
 from chaos_gpu.criteria.dcgm import reach
 from chaos_gpu.criteria.dcgm.injection import Injection
-from chaos_gpu.errors import UsageError
-from chaos_gpu.faults.dcgm_pods import Reading, ask
+from chaos_gpu.criteria.timeline import Landed
+from chaos_gpu.errors import TargetError, UsageError
+from chaos_gpu.faults.dcgm_pods import ask
 from chaos_gpu.faults.observe import landed_of, timeline, wait_for_cordon
 from chaos_gpu.faults.run import Run, armed_run
+from chaos_gpu.faults.targets import foreign_work
 from chaos_gpu.verdict import Judgement, Outcome
 
 __all__ = [
@@ -36,11 +38,14 @@ def diagnosis_reads_right(configuration: Dict[str, Any], fault: str, level: int 
         level: 1 to 4.
 
     Returns: {verdicts}.
-    Raises: NotLanded when dcgmi could not be run there, UsageError for a level that there is not.
+    Raises: NotLanded when dcgmi could not be run there, UsageError for a level that there is not, TargetError from
+    level 2 on when work has come to the node that is not part of the run.
     """
     run = armed_run(configuration)
     if level not in (1, 2, 3, 4):
         raise UsageError(f"there is no level {level!r}", remedy="one of 1, 2, 3, 4")
+    if level > 1:
+        _require_idle(run, _node(run, fault), level)
     commands = {**_DISCOVERY, "diag": ["diag", "-r", str(level), "-j"]}
     seen = ask(run, f"{fault}-r{level}", _node(run, fault), commands, limit_s=run.settings.diagnosis_s)
     uuids = [str(gpu["uuid"]) for gpu in seen.gpus]
@@ -61,7 +66,8 @@ def health_grades_right(configuration: Dict[str, Any], fault: str) -> Dict[str, 
     run = armed_run(configuration)
     landed, sample = landed_of(run, fault), _sample(run, fault)
     seen = ask(run, f"{fault}-grade", landed.node, _HEALTH, limit_s=_COMMAND_S)
-    judged = reach.judge_grade(seen.said["health"], seen.said["discovery"], sample, landed.gpu_uuid)
+    health, discovery, before = seen.said["health"], seen.said["discovery"], str(landed.evidence["health_before"])
+    judged = reach.judge_grade(health, discovery, sample, landed.gpu_uuid, before)
     return run.publish([run.record("DEV-08", judged)])
 
 
@@ -78,7 +84,8 @@ def health_sees_error(configuration: Dict[str, Any], fault: str) -> Dict[str, An
     run = armed_run(configuration)
     landed, sample = landed_of(run, fault), _sample(run, fault)
     seen = ask(run, f"{fault}-watch", landed.node, _HEALTH, limit_s=_COMMAND_S)
-    judged = reach.judge_health_watch(seen.said["health"], seen.said["discovery"], sample, landed.gpu_uuid)
+    health, discovery, before = seen.said["health"], seen.said["discovery"], str(landed.evidence["health_before"])
+    judged = reach.judge_health_watch(health, discovery, sample, landed.gpu_uuid, before)
     return run.publish([run.record("DEV-09", judged)])
 
 
@@ -99,7 +106,8 @@ def error_exported(configuration: Dict[str, Any], fault: str) -> Dict[str, Any]:
 
     def look(number: int) -> Judgement:
         seen = ask(run, f"{fault}-metric-{number}", landed.node, {}, metrics=True, limit_s=_COMMAND_S)
-        return reach.judge_exported(seen.page, sample, landed.gpu_uuid)
+        prior, injected = float(landed.evidence["prior"]), float(landed.evidence["value"])
+        return reach.judge_exported(seen.page, sample, landed.gpu_uuid, prior, injected)
 
     return run.publish([run.record("DEV-09", _until_passed(run, look, run.settings.condition_s))])
 
@@ -143,13 +151,15 @@ def error_gone(configuration: Dict[str, Any], fault: str) -> Dict[str, Any]:
 
     def look(number: int) -> Judgement:
         seen = ask(run, f"{fault}-gone-{number}", landed.node, _HEALTH, metrics=True, limit_s=_COMMAND_S)
-        return _gone(seen, sample, landed.gpu_uuid, float(landed.evidence["prior"]))
+        health, discovery = seen.said["health"], seen.said["discovery"]
+        return reach.judge_restored(health, discovery, seen.page, sample, landed.gpu_uuid, _put(landed))
 
     return run.publish([run.record("DEV-09", _until_passed(run, look, run.settings.echo_s))])
 
 
-def _gone(seen: Reading, sample: Injection, uuid: str, prior: float) -> Judgement:
-    return reach.judge_restored(seen.said["health"], seen.said["discovery"], seen.page, sample, uuid, prior)
+def _put(landed: Landed) -> reach.Put:
+    told = landed.evidence
+    return reach.Put(float(told["prior"]), float(told["value"]), str(told["health_before"]), bool(told["watch_set"]))
 
 
 def _until_passed(run: Run, look: Any, limit_s: float) -> Judgement:
@@ -161,6 +171,16 @@ def _until_passed(run: Run, look: Any, limit_s: float) -> Judgement:
         number += 1
         judged = look(number)
     return judged
+
+
+def _require_idle(run: Run, node: str, level: int) -> None:
+    """See that a node runs no foreign work now: there was none when the run was armed, and some may have come."""
+    work = [] if run.guard.allow_foreign_work else foreign_work(run.api, node)
+    if work:
+        raise TargetError(
+            f"r{level} uses every GPU of {node}, which runs {', '.join(work[:3])}, not part of this run",
+            remedy="repeat it when the node is idle, or cordon the node before",
+        )
 
 
 def _node(run: Run, fault: str) -> str:

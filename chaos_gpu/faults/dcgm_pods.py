@@ -1,5 +1,6 @@
 """DCGM on a node: which engine and exporter it has, a pod of ours beside them, and what its dcgmi says there."""
 
+import secrets
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -7,7 +8,7 @@ from typing import Any, NamedTuple
 from chaos_gpu.cluster.client import Api, JsonObject
 from chaos_gpu.errors import ApiError, ApiUnavailable, Conflict, NotLanded, Refused
 from chaos_gpu.faults.names import NAMESPACE, pods_path
-from chaos_gpu.faults.pods import events_of, node_pod, run_labels, start_pod
+from chaos_gpu.faults.pods import events_of, need_go, node_pod, run_labels, start_pod
 from chaos_gpu.faults.run import Run
 from chaos_gpu.faults.settings import Settings
 
@@ -21,6 +22,10 @@ TURN_ON = (
     f" {REMOTE} at the exporter"
 )
 SLACK_S = 30
+QUICK_S = 30
+"""For each command but the longest."""
+READER_GRACE_S = 1
+"""It has nothing to put back."""
 GRACE_S = 20
 """To put a value back: dcgmi tries for 5 s to reach an engine that is gone."""
 
@@ -90,17 +95,15 @@ def ask(
         node: where.
         commands: name → arguments.
         metrics: fetch the metrics too.
-        limit_s: for each command.
+        limit_s: for each command; all but one of them are quick.
 
     Raises: NotLanded when it could not be done, ApiError and ApiUnavailable as they come.
     """
     run.check()
     url = metrics_url(run.api, node) if metrics else ""
-    whole_s = limit_s * (len(commands) + 1)
+    whole_s = limit_s + QUICK_S * len(commands)
     spec = {"mode": "read", "commands": {key: list(words) for key, words in commands.items()}, "url": url}
-    labels = run_labels(run.id, "reader")
-    pod = dcgm_pod(run.settings, f"chaos-gpu-{run.id}-{name}", node, labels, {**spec, "limit_s": limit_s})
-    pod["spec"]["activeDeadlineSeconds"] = round(whole_s + run.settings.start_s + SLACK_S)
+    pod = _reader(run, name, node, {**spec, "limit_s": limit_s}, whole_s)
     where = f"{pods_path()}/{pod['metadata']['name']}"
     try:
         start_pod(run.api, pod, run.settings.start_s)
@@ -111,6 +114,19 @@ def ask(
     if last.get("event") != "reverted":
         raise NotLanded(f"DCGM on {node} could not be read: {last.get('reason', 'the pod ended without a word')}")
     return Reading(last["said"], last["page"], last["gpus"])
+
+
+def _reader(run: Run, name: str, node: str, spec: Mapping[str, Any], whole_s: float) -> JsonObject:
+    """Make a reader that the reverter ends with the run; before there is a ledger, it ends with its commands."""
+    unique = f"chaos-gpu-{run.id}-{name}-{secrets.token_hex(3)}"  # never the log of an earlier one
+    pod = dcgm_pod(run.settings, unique, node, run_labels(run.id, "reader"), spec)
+    pod["spec"] |= {
+        "terminationGracePeriodSeconds": READER_GRACE_S,
+        "activeDeadlineSeconds": round(whole_s + run.settings.start_s + SLACK_S),
+    }
+    if run.injections:
+        need_go(pod, run.id)
+    return pod
 
 
 def _last(api: Api, name: str, limit_s: float) -> JsonObject:

@@ -95,9 +95,8 @@ def node_pod(
         {"name": "kmsg", "hostPath": {"path": "/dev/kmsg", "type": "CharDevice"}},
         {"name": "driver", "hostPath": {"path": PROC_DRIVER}},
     ]
-    if labels[ROLE] == "injector":  # one that arrives late, when its run was called off, finds no key and cannot start
-        key = {"name": f"chaos-gpu-run-{labels[RUN]}", "key": GO}
-        container["env"] = [{"name": "CHAOS_GPU_GO", "valueFrom": {"configMapKeyRef": key}}]
+    if labels[ROLE] == "injector":
+        need_go(pod, labels[RUN])
     pod["spec"] |= {
         "nodeName": node,
         "serviceAccountName": INJECTOR,
@@ -105,6 +104,12 @@ def node_pod(
         "tolerations": [{"operator": "Exists"}],
     }
     return pod
+
+
+def need_go(pod: JsonObject, run: str) -> None:
+    """Let a pod that arrives late, when its run was called off, find no key in the ledger: it cannot start then."""
+    key = {"name": f"chaos-gpu-run-{run}", "key": GO}
+    pod["spec"]["containers"][0]["env"] = [{"name": "CHAOS_GPU_GO", "valueFrom": {"configMapKeyRef": key}}]
 
 
 def run_labels(run: str, role: str, fault: str = "") -> dict[str, str]:

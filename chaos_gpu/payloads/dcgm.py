@@ -40,6 +40,8 @@ RESTORED_OFFSET_S = 2
 """Later than any injected sample is dated: of two samples the one with the later date stands."""
 COMMAND_S = 30.0
 MOST_BYTES = 1 << 20
+HEALTH_CHARS = 1 << 14
+"""Kept of health's words before the injection; what is longer is cut, and then cannot be read."""
 RENEW_SHARE, RENEW_LEAST_S, RENEW_MOST_S = 0.5, 0.2, 10.0
 NO_WATCHES, UNREACHABLE = 253, 235
 GPU_ROW = re.compile(r"\|\s*(\d+)\s*\|")
@@ -151,7 +153,9 @@ class Sample:
         self.number = numbers[gpu["uuid"].lower()]
         self.field = int(spec["field"])
         self.value = float(spec["value"])
-        self.watch_set = False
+        self.watch_set = self.touched = False
+        self.watches = self.health = self.kept = ""
+        self.seen: Dict[str, str] = {}
         self.renewed = self.missed = 0
         shown = engine.shown(self.number, self.field)
         self.prior = spec["baseline"] if shown is None else shown
@@ -167,9 +171,12 @@ class Sample:
             if set_now.rc != 0:
                 raise NotPossible(f"the health watches could not be set: {set_now.words()}")
             self.watch_set = True
+            self.watches = self.systems()
+            said = self.engine.run(["health", "-g", "0", "-c", "-j"])
         elif said.rc not in (0, NO_WATCHES):
             raise NotPossible(f"the engine's health cannot be read: {said.words()}")
-        facts = self.engine.field(self.number, self.field)
+        self.health = said.out[:HEALTH_CHARS] if said.rc == 0 else ""
+        facts = self.seen = self.engine.field(self.number, self.field)
         if self.spec["systems"] and facts.get("Number of Watchers", "0") == "0":
             raise NotPossible(
                 "health watches are set, but not for field {}: let the site set {} too (dcgmi health -s)".format(
@@ -178,9 +185,15 @@ class Sample:
             )
         return facts
 
+    def systems(self) -> str:
+        """Return which systems health watches, as dcgmi words it; "" if it does not say."""
+        said = self.engine.run(["health", "-g", "0", "-f"])
+        return said.out if said.rc == 0 else ""
+
     def put(self) -> Tuple[Said, Tuple[int, int]]:
         """Inject the value; return what dcgmi says, and the node's clock before and after it."""
         before = time.monotonic_ns()
+        self.touched = True  # from here on it may be there, whatever dcgmi says
         said = self.engine.inject(self.number, self.field, text_of(self.value), OFFSET_S)
         return said, (before, time.monotonic_ns())
 
@@ -193,18 +206,40 @@ class Sample:
     def put_back(self) -> str:
         """Put the old value back, and take our watches back. Returns what is left, "" for nothing."""
         left = []
-        try:
-            before = self.engine.field(self.number, self.field)
-            said = self.engine.inject(self.number, self.field, text_of(self.prior), RESTORED_OFFSET_S)
-            if said.rc == UNREACHABLE:  # an engine that is gone has forgotten sample and watches
-                return ""
-            if not self.landed(before, self.engine.field(self.number, self.field)):
-                left.append(f"field {self.field} of GPU {self.number}, the old value is not seen: {said.words()}")
-            if self.watch_set and self.engine.run(["health", "-g", "0", "--clear"]).rc not in (0, UNREACHABLE):
-                left.append("the health watches that were set for this")
-        except NotPossible as error:
-            left.append(str(error))
-        return "; ".join(left)
+        for step in (self._value_back, self._watches_back):
+            try:
+                left.append(step())
+            except NotPossible as error:
+                left.append(str(error))
+        return "; ".join(filter(None, left))
+
+    def _value_back(self) -> str:
+        if not self.touched:
+            return ""
+        before = self.engine.field(self.number, self.field)
+        said = self.engine.inject(self.number, self.field, text_of(self.prior), RESTORED_OFFSET_S)
+        if said.rc == UNREACHABLE:  # an engine that is gone has forgotten sample and watches
+            self.watch_set = False
+            return ""
+        after = self.engine.field(self.number, self.field)
+        if self.landed(before, after) or (after and after == self.seen):  # put back, or nothing was ever there
+            return ""
+        return f"field {self.field} of GPU {self.number}, the old value is not seen: {said.words()}"
+
+    def _watches_back(self) -> str:
+        """Clear our watches. Setting replaces them all: what is not as we set it is somebody else's, and stays."""
+        if not self.watch_set:
+            return ""
+        now = self.systems()
+        if now and self.watches and now != self.watches:
+            self.kept = "health watches, changed by somebody else since"
+            return ""
+        if not now or not self.watches:
+            said = self.engine.run(["health", "-g", "0", "-c", "-j"])
+            gone = said.rc in (NO_WATCHES, UNREACHABLE)
+            return "" if gone else "the health watches that were set for this: whose they are now cannot be told"
+        cleared = self.engine.run(["health", "-g", "0", "--clear"]).rc in (0, UNREACHABLE)
+        return "" if cleared else "the health watches that were set for this"
 
     def landed(self, before: Dict[str, str], after: Dict[str, str]) -> bool:
         """Say whether introspection shows a sample that was not there before."""
@@ -226,20 +261,18 @@ def inject(spec: Dict[str, Any], told_to_go: int) -> int:
         sample = Sample(Engine(), spec, gpu)
         between = land(sample)
     except NotPossible as error:
-        left = sample.put_back() if sample and sample.watch_set else ""
-        say("failed", reason=str(error), left=left, written=bool(left))
+        left = sample.put_back() if sample else ""
+        say("failed", reason=str(error), left=left, written=bool(sample and sample.touched))
         return 4 if left else 3
     return hold(sample, between, told_to_go)
 
 
 def land(sample: Sample) -> Dict[str, Any]:
-    """Inject, and see it there. Raises NotPossible; what was injected is put back then."""
+    """Inject, and see it there. Raises NotPossible."""
     before = sample.watch()
     said, between = sample.put()
     after = sample.engine.field(sample.number, sample.field) if said.rc == 0 else {}
     if not sample.landed(before, after):
-        sample.put_back()
-        sample.watch_set = False
         raise NotPossible(f"introspection does not show the sample; the injection said: {said.words()}")
     return {"between_ns": list(between), "introspection": after}
 
@@ -254,7 +287,7 @@ def hold(sample: Sample, proof: Dict[str, Any], told_to_go: int) -> int:
         facts.get("Newest Timestamp"),
     )  # fmt: skip
     what = {"field": sample.field, "value": sample.value, "prior": sample.prior, "engine_gpu": sample.number}
-    watch = {"watch_set": sample.watch_set, "interval_s": interval_s}
+    watch = {"watch_set": sample.watch_set, "interval_s": interval_s, "health_before": sample.health}
     say("landed", evidence={**what, **watch, **proof, "text": shown, "gpu": sample.gpu})
     say("holding", deadline_s=spec["deadline_s"], renewed_every_s=period_s)
     end = time.monotonic() + spec["deadline_s"]
@@ -268,7 +301,8 @@ def hold(sample: Sample, proof: Dict[str, Any], told_to_go: int) -> int:
         except NotPossible:
             sample.missed += 1
     left = sample.put_back()
-    counts = {"renewed": sample.renewed, "missed": sample.missed, "why": why, "stays": spec["sticky"]}
+    counts = {"renewed": sample.renewed, "missed": sample.missed, "why": why}
+    counts.update(stays=spec["sticky"], kept=sample.kept)
     say("failed" if left else "reverted", **counts, **({"reason": left} if left else {"put_back": sample.prior}))
     return 4 if left else 0
 

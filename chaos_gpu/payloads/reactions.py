@@ -4,7 +4,7 @@ The judges have their own reading of the same texts (criteria.attribution); a te
 """
 
 import re
-from typing import Any, Dict, Optional, Sequence
+from typing import Any, Dict, List, Optional, Sequence
 
 Object = Dict[str, Any]
 
@@ -86,3 +86,17 @@ def describe(trouble: Object) -> str:
     cordoned = trouble["cordoned"] or trouble["unexplained"]
     what = ([CORDONED] if cordoned else []) + ["condition " + name for name in trouble["conditions"]]
     return "{} {}".format(trouble["node"], " and ".join(what or ["marked"]))
+
+
+def restoring_patch(trouble: Object) -> List[Object]:
+    """Make the JSON patch that returns a node: same object, values still those that name our record."""
+    patch = [{"op": "test", "path": "/metadata/uid", "value": trouble["uid"]}]
+    if trouble["cordoned"]:
+        patch += [
+            {"op": "test", "path": "/spec/unschedulable", "value": True},
+            {"op": "remove", "path": "/spec/unschedulable"},
+        ]
+    for place, name in trouble["keys"]:
+        path = "/metadata/{}/{}".format(place, name.replace("~", "~0").replace("/", "~1"))
+        patch += [{"op": "test", "path": path, "value": trouble["values"][name]}, {"op": "remove", "path": path}]
+    return patch

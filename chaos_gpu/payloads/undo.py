@@ -10,7 +10,8 @@ import time
 import urllib.parse
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
-from chaos_gpu.payloads.reactions import CORDONED, describe, trouble_of
+from chaos_gpu.payloads.endings import NOT_UNDONE, could_not_undo, role_of
+from chaos_gpu.payloads.reactions import CORDONED, describe, restoring_patch, trouble_of
 
 Object = Dict[str, Any]
 Call = Callable[..., Tuple[int, Object]]
@@ -19,7 +20,9 @@ Result = Tuple[List[str], List[str]]
 JSON_PATCH, MERGE_PATCH = "application/json-patch+json", "application/merge-patch+json"
 LEDGER_LABEL = "chaos-gpu/ledger"
 GO = "go"
-GONE_S = 20.0
+GONE_S = 45.0
+"""Twice the longest grace of an injector, and more."""
+SCAN_S = 20.0
 PAGE = 200
 UNEXPECTED = (OSError, ValueError, LookupError, TypeError, AttributeError)
 """No answer, or one of an unexpected shape: one step of many fails, the others are still tried."""
@@ -100,6 +103,8 @@ def undo(call: Call, namespace: str, run: str, fault: str = "", again: bool = Fa
     """
     records, _ = read_ledger(call, namespace, run)
     restored, left = attempt(end_injectors, call, namespace, run, fault)
+    told = [record for _, record in records_of(records or {}, "left", fault) if record.get("state") == "open"]
+    left += [record["what"] for record in told if record["what"] not in left]
     for key, record in records_of(records or {}, "change", fault):
         if "unreadable" in record:
             left.append(f"record {key} of the ledger cannot be read: what it undoes is not known")
@@ -120,27 +125,47 @@ def attempt(step: Callable[..., Any], *arguments: Any) -> Result:
 
 
 def end_injectors(call: Call, namespace: str, run: str, fault: str = "") -> Result:
-    """Delete the injector pods of the run and see them gone; each undoes its own fault on SIGTERM."""
-    selector = f"chaos-gpu/run={run},chaos-gpu/role=injector" + (f",chaos-gpu/fault={fault}" if fault else "")
+    """Delete the run's pods on nodes and see them gone; each injector undoes its own fault on SIGTERM.
+
+    Of one that could not, its exit code is seen while it goes, and the ledger keeps it: afterwards nothing tells.
+    """
+    selector = f"chaos-gpu/run={run},chaos-gpu/role in (injector,reader)"
+    selector += f",chaos-gpu/fault={fault}" if fault else ""
     path = f"/api/v1/namespaces/{namespace}/pods"
     query = "?labelSelector=" + urllib.parse.quote(selector)
     seen: Object = {}
+    stuck: Dict[str, str] = {}
     end = time.monotonic() + GONE_S
     while True:
         status, found = call("GET", path + query)
         expect(status, found, "list the injector pods")
         pods = {pod["metadata"]["uid"]: pod["metadata"] for pod in found.get("items") or ()}
+        for pod in found.get("items") or ():
+            if pod["metadata"]["uid"] not in stuck and could_not_undo(pod):
+                stuck[pod["metadata"]["uid"]] = note_stuck(call, namespace, run, path, pod["metadata"])
         if not pods:
-            return ["injector pod {} ended".format(meta["name"]) for meta in seen.values()], []
+            ended = [f"{role_of(meta)} pod {meta['name']} ended" for uid, meta in seen.items() if uid not in stuck]
+            return ended, list(stuck.values())
         for uid in set(pods) - set(seen):
             options = {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": uid}}
             call("DELETE", path + "/" + pods[uid]["name"], options)
         seen.update(pods)
         if time.monotonic() > end:
-            return [], [
-                "injector pod {} does not end: is its node lost?".format(meta["name"]) for meta in pods.values()
-            ]
+            alive = [f"{role_of(meta)} pod {meta['name']} does not end: is its node lost?" for meta in pods.values()]
+            return [], [*stuck.values(), *alive]
         time.sleep(0.05)
+
+
+def note_stuck(call: Call, namespace: str, run: str, path: str, meta: Object) -> str:
+    """Note in the ledger that an injector could not undo its fault, and what it said of it. Returns the text."""
+    try:
+        said = str(last_words(call, path + "/" + meta["name"]).get("reason", ""))[:500]
+    except UNEXPECTED:  # its log may be gone already
+        said = ""
+    text = "injector pod {} could not undo its fault (exit {}): {}".format(meta["name"], NOT_UNDONE, said)
+    key = "left." + str((meta.get("labels") or {}).get("chaos-gpu/fault", meta["name"]))
+    attempt(write_record, call, namespace, run, key, {"what": text, "state": "open", "at": utc()})
+    return text
 
 
 def undo_change(call: Call, namespace: str, run: str, key: str, record: Object) -> Result:
@@ -303,20 +328,6 @@ def restore_node(call: Call, record: Object, trouble: Object, foreign: Optional[
     return restored, left
 
 
-def restoring_patch(trouble: Object) -> List[Object]:
-    """Make the JSON patch that returns a node: same object, values still those that name our record."""
-    patch = [{"op": "test", "path": "/metadata/uid", "value": trouble["uid"]}]
-    if trouble["cordoned"]:
-        patch += [
-            {"op": "test", "path": "/spec/unschedulable", "value": True},
-            {"op": "remove", "path": "/spec/unschedulable"},
-        ]
-    for place, name in trouble["keys"]:
-        path = "/metadata/{}/{}".format(place, name.replace("~", "~0").replace("/", "~1"))
-        patch += [{"op": "test", "path": path, "value": trouble["values"][name]}, {"op": "remove", "path": path}]
-    return patch
-
-
 def foreign_records(call: Call, namespace: str, record: Object) -> Optional[List[str]]:
     """Read the node's kernel log by a pod for GPU records since ours that are not ours; None if it cannot be read."""
     pods = f"/api/v1/namespaces/{namespace}/pods"
@@ -341,16 +352,21 @@ def foreign_records(call: Call, namespace: str, record: Object) -> Optional[List
 
 def last_event(call: Call, path: str) -> Object:
     """Wait for a pod to end and return the last event of its log."""
-    end = time.monotonic() + GONE_S
+    end = time.monotonic() + SCAN_S
     while time.monotonic() < end:
         status, pod = call("GET", path)
         expect(status, pod, "see the pod")
         if pod.get("status", {}).get("phase") in ("Succeeded", "Failed"):
-            status, log = call("GET", path + "/log")
-            expect(status, log, "read the pod's log")
-            return json.loads(log["text"].strip().splitlines()[-1]) if "text" in log else log
+            return last_words(call, path)
         time.sleep(0.1)
     raise OSError(f"pod {path} did not end")
+
+
+def last_words(call: Call, path: str) -> Object:
+    """Return the last event of a pod's log."""
+    status, log = call("GET", path + "/log")
+    expect(status, log, "read the pod's log")
+    return json.loads(log["text"].strip().splitlines()[-1]) if "text" in log else log
 
 
 def close_consequence(call: Call, namespace: str, run: str, key: str, record: Object, how: str) -> Result:
@@ -369,8 +385,14 @@ def close_ledger(call: Call, namespace: str, run: str, by: str, restored: List[s
 
 
 def recover(call: Call, namespace: str, run: str, by: str) -> Result:
-    """Undo and settle everything of a run, then close its ledger. Returns (restored, open)."""
+    """Undo and settle everything of a run, then close its ledger. Returns (restored, open).
+
+    What an injector could not undo keeps a ledger from being closed once: who comes again has read it.
+    """
     call_off(call, namespace, run)
+    records, state = read_ledger(call, namespace, run)
+    for key, record in records_of(records or {}, "left") if state == "stuck" else ():
+        write_record(call, namespace, run, key, {**record, "state": "told"})
     restored, left = undo(call, namespace, run)
     settled, unsettled = settle(call, namespace, run)
     restored, left = restored + settled, left + unsettled

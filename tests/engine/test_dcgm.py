@@ -5,15 +5,18 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from chaos_gpu.errors import Refused
+from chaos_gpu.errors import Refused, TargetError
 from chaos_gpu.faults import dcgm_pods
+from chaos_gpu.faults.settings import Settings
 from chaos_gpu.lab.dcgm.dcgmi import answer
 from chaos_gpu.lab.dcgm.engine import opened, state_file
 from chaos_gpu.lab.dcgm.manifests import dcgm_objects
+from chaos_gpu.probes import dcgm as probes
 from tests.engine.site import Json, Nursery, Site, activity, experiment, over, unchanged
 from tests.engine.test_refusals import check_refused
 from tests.lab.conftest import running_lab
@@ -154,6 +157,67 @@ def test_an_engine_that_takes_no_sample_is_refused(
     with pytest.raises(Refused, match=says) as refused:
         dcgm_pods.check_engine(pods(engine=engine, change=change), "n")
     assert remedy in refused.value.remedy
+
+
+def asked(monkeypatch: pytest.MonkeyPatch, run: Any, times: int, **more: Any) -> list[Json]:
+    """Ask a node's DCGM so often; return the pods that were made for it."""
+    made: list[Json] = []
+    monkeypatch.setattr(dcgm_pods, "start_pod", lambda _api, pod, _limit: made.append(pod))
+    monkeypatch.setattr(dcgm_pods, "events_of", lambda *_: [{"event": "reverted", "said": {}, "page": "", "gpus": []}])
+    for _ in range(times):
+        dcgm_pods.ask(run, "bad-grade", "n", {"discovery": [], "diag": []}, **more)
+    return made
+
+
+def any_run(**facts: Any) -> Any:
+    """A run of which little is known."""
+    nothing = SimpleNamespace(delete=lambda _: None)
+    known = {"id": "r1", "settings": Settings(start_s=120), "api": nothing, "check": lambda: None, "injections": {}}
+    return SimpleNamespace(**{**known, **facts})
+
+
+def test_each_reader_is_a_new_pod(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [pod["metadata"]["name"] for pod in asked(monkeypatch, any_run(), 3)]
+    assert len(set(names)) == 3
+    assert all(name.startswith("chaos-gpu-r1-bad-grade-") for name in names)
+
+
+def test_a_reader_ends_with_its_run_or_else_with_its_commands(monkeypatch: pytest.MonkeyPatch) -> None:
+    passive = asked(monkeypatch, any_run(), 1, limit_s=3600)[0]
+    assert passive["spec"]["activeDeadlineSeconds"] <= 3600 + 300, "one diagnosis, not three"
+    assert "env" not in passive["spec"]["containers"][0], "there is no ledger yet that could hold a key"
+    active = asked(monkeypatch, any_run(injections={"bad": None}), 1)[0]
+    source = active["spec"]["containers"][0]["env"][0]["valueFrom"]
+    assert source == {"configMapKeyRef": {"name": "chaos-gpu-run-r1", "key": "go"}}
+    assert active["metadata"]["labels"]["chaos-gpu/role"] == "reader"
+
+
+@pytest.mark.parametrize(("level", "work", "allowed"), [(2, [], False), (2, ["a/b"], True), (1, ["a/b"], False)])
+def test_a_diagnosis_runs_on_an_idle_node(
+    monkeypatch: pytest.MonkeyPatch, level: int, work: list[str], allowed: bool
+) -> None:
+    diagnosed(monkeypatch, level, work, allowed)
+
+
+def test_a_diagnosis_that_uses_the_gpus_is_not_run_beside_work_that_came_since(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(TargetError, match=r"r2 uses every GPU of n, which runs a/b"):
+        diagnosed(monkeypatch, 2, ["a/b"], allowed=False)
+
+
+def diagnosed(monkeypatch: pytest.MonkeyPatch, level: int, work: list[str], allowed: bool) -> None:
+    """Ask for a diagnosis of a node that runs some work."""
+    plan = SimpleNamespace(target=SimpleNamespace(node="n"))
+    said = {"diag": {"rc": 0, "out": ""}, "discovery": {"rc": 0, "out": ""}}
+    run = any_run(
+        guard=SimpleNamespace(allow_foreign_work=allowed),
+        plans={"bad": plan},
+        record=lambda *judged: judged,
+        publish=lambda verdicts: {"verdicts": verdicts},
+    )
+    monkeypatch.setattr(probes, "armed_run", lambda _: run)
+    monkeypatch.setattr(probes, "foreign_work", lambda *_: work)
+    monkeypatch.setattr(probes, "ask", lambda *_, **__: dcgm_pods.Reading(said, "", []))
+    assert len(probes.diagnosis_reads_right({}, "bad", level)["verdicts"]) == 1
 
 
 def test_it_is_there_for_the_run_and_put_back(site: Site) -> None:

@@ -90,6 +90,11 @@ def node(tmp_path: Path) -> Iterator[Node]:
     engine.communicate()
 
 
+def gpu_as_json(number: int) -> Json:
+    gpu = GPUS[number]
+    return {"index": number, "uuid": gpu.uuid, "pci": "", "model": ""}
+
+
 def until(payload: subprocess.Popen[str], event: str) -> Json:
     """Read the payload's events up to one of a kind."""
     assert payload.stdout
@@ -148,6 +153,28 @@ def test_watches_that_nobody_has_set_are_taken_back(node: Node) -> None:
     assert "Failure" in node.health()
     assert end(payload)[0] == 0
     assert answer(["health", "-g", "0", "-c"], node.dcgm).rc == 253
+
+
+def test_watches_that_somebody_has_set_since_stay(node: Node) -> None:
+    payload = node.start()
+    assert until(payload, "landed")["evidence"]["watch_set"] is True
+    answer(["health", "-g", "0", "-s", "pmit"], node.dcgm)
+    code, last = end(payload)
+    assert (code, last["event"]) == (0, "reverted")
+    assert "somebody else" in last["kept"]
+    with opened(node.dcgm) as engine:
+        assert engine.health_systems == "pmit"
+
+
+@pytest.mark.parametrize("watched", [True, False])
+def test_it_tells_what_health_said_before(node: Node, watched: bool) -> None:
+    if watched:
+        answer(["health", "-g", "0", "-s", "pmit"], node.dcgm)
+        answer(["test", "--inject", "--gpuid", "2", "-f", "84", "-v", "0", "--offset", "60"], node.dcgm)
+    payload = node.start()
+    before = json.loads(until(payload, "landed")["evidence"]["health_before"])["body"]
+    assert before["Overall Health"]["value"] == ("Warning" if watched else "Healthy")
+    assert end(payload)[0] == 0
 
 
 def test_a_counter_goes_on_growing_so_that_health_goes_on_seeing_it(node: Node) -> None:
@@ -250,6 +277,65 @@ def test_a_value_that_cannot_be_put_back_is_said_to_be_left(node: Node) -> None:
     assert (code, last["event"]) == (4, "failed")
     assert "field 84 of GPU 3, the old value is not seen" in last["reason"]
     assert node.latest(84) == 0
+
+
+@pytest.mark.parametrize("says", ["times out", "cannot be read"])
+def test_a_sample_that_was_taken_is_put_back_although_its_proof_failed(
+    node: Node, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], says: str
+) -> None:
+    from chaos_gpu.payloads import dcgm
+
+    answer(["health", "-g", "0", "-s", "pmit"], node.dcgm)
+    for key in ("LAB_DCGM_PATH", "LAB_PLATFORM_FILE", "DCGMI_PATH"):
+        monkeypatch.setenv(key, node.env[key])
+    put, field = dcgm.Engine.inject, dcgm.Engine.field
+    failed: list[str] = []
+
+    def taken_and_slow(self: Any, *sample: Any) -> Any:
+        said = put(self, *sample)
+        if says == "times out" and not failed:
+            failed.append("x")
+            raise dcgm.NotPossible("dcgmi test: timed out")
+        return said
+
+    def unread(self: Any, *which: Any) -> Any:
+        if says == "cannot be read" and node.latest(84) == 0 and not failed:
+            failed.append("x")
+            raise dcgm.NotPossible("dcgmi test: timed out")
+        return field(self, *which)
+
+    monkeypatch.setattr(dcgm.Engine, "inject", taken_and_slow)
+    monkeypatch.setattr(dcgm.Engine, "field", unread)
+    monkeypatch.setattr(dcgm, "gpus_of_node", lambda: [gpu_as_json(3)])
+    told_to_go, _ = os.pipe()
+    code = dcgm.inject({**DBE, "field": 84, "value": 0, "systems": "i", "gpu": {"index": 3}}, told_to_go)
+    last = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert (code, last["event"], last["left"], last["written"]) == (3, "failed", "", True)
+    assert node.latest(84) == 1
+
+
+def test_a_sample_that_cannot_be_taken_away_is_said_to_be_left(
+    node: Node, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from chaos_gpu.payloads import dcgm
+
+    answer(["health", "-g", "0", "-s", "pmit"], node.dcgm)
+    for key in ("LAB_DCGM_PATH", "LAB_PLATFORM_FILE", "DCGMI_PATH"):
+        monkeypatch.setenv(key, node.env[key])
+    put = dcgm.Engine.inject
+
+    def taken_once(self: Any, *sample: Any) -> Any:
+        if node.latest(84) == 1:
+            put(self, *sample)
+        raise dcgm.NotPossible("dcgmi test: timed out")
+
+    monkeypatch.setattr(dcgm.Engine, "inject", taken_once)
+    monkeypatch.setattr(dcgm, "gpus_of_node", lambda: [gpu_as_json(3)])
+    told_to_go, _ = os.pipe()
+    code = dcgm.inject({**DBE, "field": 84, "value": 0, "systems": "i", "gpu": {"index": 3}}, told_to_go)
+    last = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert (code, last["event"], last["written"]) == (4, "failed", True)
+    assert "timed out" in last["left"]
 
 
 def test_an_engine_that_restarts_meanwhile_has_forgotten_the_sample(node: Node) -> None:

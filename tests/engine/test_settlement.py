@@ -196,3 +196,80 @@ def test_an_answer_of_an_unexpected_shape_ends_no_more_than_its_own_step(answer:
 
     restored, left = undo.settle(odd, "chaos-gpu", "r1", pause=lambda _: None)
     assert restored or left
+
+
+class Dying(Cluster):
+    """A cluster whose pods go, one step with each list, once they were deleted."""
+
+    def __init__(self, *pods: tuple[Json, list[Json]]) -> None:
+        super().__init__(node("target"), log={"event": "failed", "reason": "field 84 of GPU 3"})
+        self.pods = {pod["metadata"]["name"]: (pod, states) for pod, states in pods}
+        self.deleted: list[str] = []
+        self.selectors: list[str] = []
+
+    def __call__(self, method: str, path: str, body: Any = None, content_type: str = "") -> tuple[int, Json]:
+        where, _, query = path.partition("?")
+        if method == "GET" and where.endswith("/pods"):
+            self.selectors.append(dict(parse_qsl(query))["labelSelector"])
+            return 200, {"items": [self._step(name) for name in list(self.pods)]}
+        if method == "DELETE" and "/pods/" in where:
+            self.deleted.append(where.rpartition("/")[2])
+            return 200, {}
+        return super().__call__(method, path, body, content_type)
+
+    def _step(self, name: str) -> Json:
+        pod, states = self.pods[name]
+        if name in self.deleted and len(states) == 1:
+            del self.pods[name]
+        state = states.pop(0) if name in self.deleted and len(states) > 1 else states[0]
+        return {**pod, "status": {"containerStatuses": [{"state": state}]}}
+
+
+def pod(name: str, role: str = "injector") -> Json:
+    labels = {"chaos-gpu/role": role, "chaos-gpu/fault": "bad"}
+    return {"metadata": {"name": name, "uid": f"uid-{name}", "labels": labels}}
+
+
+RUNNING: Json = {"running": {}}
+
+
+def ended(code: int) -> Json:
+    return {"terminated": {"exitCode": code}}
+
+
+@pytest.mark.parametrize("states", [[ended(4)], [RUNNING, ended(4)]])
+def test_an_injector_that_could_not_undo_its_fault_is_not_called_ended(states: list[Json]) -> None:
+    cluster = Dying((pod("injector"), states))
+    restored, left = undo.undo(cluster, "chaos-gpu", "r1", "bad")
+    assert cluster.deleted == ["injector"]
+    assert not restored
+    assert "injector pod injector could not undo its fault (exit 4): field 84 of GPU 3" in left[0]
+    assert undo.undo(cluster, "chaos-gpu", "r1")[1] == left, "its pod is gone, what it left is not"
+    assert undo.recover(cluster, "chaos-gpu", "r1", "reverter")[1] == left
+    assert cluster.state == "stuck"
+    assert undo.recover(cluster, "chaos-gpu", "r1", "recover")[1] == []
+    assert cluster.state == "closed"
+
+
+def test_it_is_deleted_although_the_ledger_cannot_be_written() -> None:
+    cluster = Dying((pod("injector"), [ended(4)]))
+
+    def no_ledger(method: str, path: str, *more: Any) -> tuple[int, Json]:
+        return (404, {}) if "/configmaps/" in path and method == "PATCH" else cluster(method, path, *more)
+
+    left = undo.end_injectors(no_ledger, "chaos-gpu", "r1")[1]
+    assert "could not undo" in left[0]
+    assert cluster.deleted == ["injector"]
+
+
+@pytest.mark.parametrize("code", [0, 3, 143])
+def test_an_injector_that_ends_otherwise_has_ended(code: int) -> None:
+    cluster = Dying((pod("injector"), [RUNNING, ended(code)]))
+    assert undo.undo(cluster, "chaos-gpu", "r1") == (["injector pod injector ended"], [])
+
+
+def test_readers_of_a_run_are_ended_with_it_and_those_of_the_kernel_log_are_not() -> None:
+    cluster = Dying((pod("r", "reader"), [RUNNING, ended(4)]))
+    assert undo.undo(cluster, "chaos-gpu", "r1") == (["reader pod r ended"], [])
+    assert cluster.deleted == ["r"]
+    assert set(cluster.selectors) == {"chaos-gpu/run=r1,chaos-gpu/role in (injector,reader)"}

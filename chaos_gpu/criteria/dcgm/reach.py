@@ -7,14 +7,14 @@ Source: GPU platform verification, layer 2, "error injection", the second way; "
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from chaos_gpu.criteria.attribution import episode_names_record
 from chaos_gpu.criteria.dcgm.injection import Injection
 from chaos_gpu.criteria.dcgm.metrics import read_metrics
 from chaos_gpu.criteria.dcgm.reader import read_output
 from chaos_gpu.criteria.dcgm.report import RAN, Report, Result, Says, Status
-from chaos_gpu.criteria.dcgm.returns import SUCCESS, meaning_of
+from chaos_gpu.criteria.dcgm.returns import SUCCESS, UNWATCHED, meaning_of
 from chaos_gpu.criteria.timeline import Landed, Scene, Timeline, evidence_of
 from chaos_gpu.errors import UsageError
 from chaos_gpu.verdict import Judgement, Outcome, failed, inconclusive, passed
@@ -26,6 +26,8 @@ _BAD = (Status.WARN, Status.FAIL)
 _OUTPUT_CHARS = 2000
 _REMEDY_HEALTH = "dcgmi health -g 0 -s a on that engine; dcgmi test --resume if it is paused; see its log"
 _REMEDY_EXPORTER = "see that the exporter asks this engine (DCGM_REMOTE_HOSTENGINE_INFO) and was not left behind by it"
+_REMEDY_DRIVER = "see /proc/driver/nvidia/gpus on that node; choose one with CHAOS_GPU_NODE whose driver is loaded"
+_REMEDY_BEFORE = "choose another GPU (CHAOS_GPU_GPU), or mend what it has"
 _REMEDY_DIAG = "run the command on the node by hand, and compare; report to NVIDIA what contradicts itself"
 _REMEDY_PLATFORM = "see whether something watches DCGM's health on that node, and its right to patch nodes"
 _REMEDY_WATCH = "repeat the experiment: the watch on the nodes was interrupted or ended too early"
@@ -44,6 +46,8 @@ def judge_diagnosis(said: Said, discovery: Said, uuids: Sequence[str], level: in
     """
     what = f"r{level}"
     evidence = {"level": level, "exit_status": said["rc"], "output": str(said["out"])[:_OUTPUT_CHARS]}
+    if not uuids:
+        return inconclusive(f"{what}: the driver lists no GPU there to compare with", evidence, _REMEDY_DRIVER)
     try:
         report = read_output((str(discovery["out"]) + str(said["out"])).encode(), int(said["rc"]))
     except UsageError as problem:
@@ -72,7 +76,7 @@ def _unreadable(what: str, said: Said, problem: str, evidence: dict[str, Any]) -
     return inconclusive(f"{reason} ({meaning_of(rc)})", evidence, _REMEDY_DIAG)
 
 
-def judge_grade(said: Said, discovery: Said, sample: Injection, uuid: str) -> Judgement:
+def judge_grade(said: Said, discovery: Said, sample: Injection, uuid: str, before: str) -> Judgement:
     """DEV-08: health calls an error that is in the engine what its rules say, a warning or a failure.
 
     Args:
@@ -80,12 +84,15 @@ def judge_grade(said: Said, discovery: Said, sample: Injection, uuid: str) -> Ju
         discovery: what `dcgmi discovery -l` said.
         sample: what was injected; a named error.
         uuid: of the GPU.
+        before: what `dcgmi health -c -j` printed before the injection.
     """
     named = sample.named
     evidence: dict[str, Any] = {"sample": str(sample), "gpu": uuid, "exit_status": said["rc"]}
     evidence["output"] = str(said["out"])[:_OUTPUT_CHARS]
     if named is None:
         return inconclusive("a raw field has no grade of its own", evidence, "inject an error by its name")
+    if had := _had(before, discovery, uuid, named.system):
+        return inconclusive(f"what health says cannot be told from what was there: {had}", evidence, _REMEDY_BEFORE)
     report, problem = _health(said, discovery)
     if report is None:
         return failed(f"health cannot be read: {problem}", evidence, _REMEDY_HEALTH)
@@ -98,7 +105,7 @@ def judge_grade(said: Said, discovery: Said, sample: Injection, uuid: str) -> Ju
     return passed(f"health says {named.grade} of {sample}", evidence)
 
 
-def judge_health_watch(said: Said, discovery: Said, sample: Injection, uuid: str) -> Judgement:
+def judge_health_watch(said: Said, discovery: Said, sample: Injection, uuid: str, before: str) -> Judgement:
     """DEV-09: the engine's health watch sees the error; takes what `judge_grade` takes."""
     evidence: dict[str, Any] = {"sample": str(sample), "gpu": uuid, "output": str(said["out"])[:_OUTPUT_CHARS]}
     report, problem = _health(said, discovery)
@@ -106,6 +113,8 @@ def judge_health_watch(said: Said, discovery: Said, sample: Injection, uuid: str
         return inconclusive(f"health cannot be read: {problem}", evidence, _REMEDY_HEALTH)
     if sample.named is None:
         return inconclusive("what health makes of a raw field is not known", evidence, "inject an error by its name")
+    if had := _had(before, discovery, uuid, sample.named.system):
+        return inconclusive(f"what health sees cannot be told from what was there: {had}", evidence, _REMEDY_BEFORE)
     if _of_gpu(report, uuid, sample.named.system):
         return passed(f"health sees {sample}", evidence)
     return failed(f"health does not see {sample}: {_instead(report)}", evidence, _REMEDY_HEALTH)
@@ -125,28 +134,46 @@ def _of_gpu(report: Report, uuid: str, system: str = "") -> list[Result]:
     return [result for result in against if result.test.casefold().startswith(system)]
 
 
+def _had(before: str, discovery: Said, uuid: str, system: str = "") -> str:
+    """Say what health had against a GPU before the injection, or why that is not known; "" if it had nothing."""
+    report, problem = _health({"rc": SUCCESS, "out": before}, discovery)
+    if report is None:
+        return f"health before the injection cannot be read: {problem}"
+    return ", ".join(f"{result.status} of {result.test} before" for result in _of_gpu(report, uuid, system))
+
+
 def _instead(report: Report) -> str:
     told = [f"{result.status} of {result.test} on {result.entity}" for result in report.reading.results]
     return "; ".join(told[:3]) or "Healthy, naming no GPU"
 
 
-def judge_exported(page: str, sample: Injection, uuid: str) -> Judgement:
+def judge_exported(page: str, sample: Injection, uuid: str, prior: float, injected: float) -> Judgement:
     """DEV-09: the exporter shows the sample at the GPU's UUID.
 
     Args:
         page: the exporter's metrics, "" where the node has no exporter.
         sample: what was injected.
         uuid: of the GPU.
+        prior: the value that was there before.
+        injected: the first value injected; of a counter, above what it had.
     """
     metric = sample.facts.metric
     values, problem = _series(page, metric, uuid)
-    evidence = {"metric": metric, "gpu": uuid, "values": list(values), "injected": sample.value}
+    evidence = {"metric": metric, "gpu": uuid, "values": list(values), "prior": prior, "injected": injected}
     if problem:
         return inconclusive(f"the exporter shows nothing of {sample}: {problem}", evidence, _REMEDY_EXPORTER)
-    if any(value >= sample.value if sample.grows else value == sample.value for value in values):
+    if injected == prior:
+        return inconclusive(f"{metric}: {injected:g} was there before the injection", evidence, _REMEDY_BEFORE)
+    if any(_shows(value, sample, injected) for value in values):
         return passed(f"{metric} shows {sample}", evidence)
     shown = ", ".join(f"{value:g}" for value in values)
-    return failed(f"{metric} shows {shown}, DCGM holds {sample}", evidence, _REMEDY_EXPORTER)
+    held = f"{injected:g} or more" if sample.grows else f"{injected:g}"
+    return failed(f"{metric} shows {shown}, DCGM holds {held} ({sample})", evidence, _REMEDY_EXPORTER)
+
+
+def _shows(value: float, sample: Injection, injected: float) -> bool:
+    """Tell whether an exported value is one that was injected: a counter goes on growing from the first."""
+    return value >= injected if sample.grows else value == injected
 
 
 def _series(page: str, metric: str, uuid: str) -> tuple[tuple[float, ...], str]:
@@ -197,8 +224,22 @@ def judge_reaction(landed: Landed, timeline: Timeline, sample: Injection, limit_
     )
 
 
-def judge_restored(said: Said, discovery: Said, page: str, sample: Injection, uuid: str, prior: float) -> Judgement:
+class Put(NamedTuple):
+    """What is known of a sample that was put into an engine: what was there before, and what then."""
+
+    prior: float
+    injected: float
+    """The first value."""
+    before: str
+    """What `dcgmi health -c -j` printed before it."""
+    watch_set: bool
+    """Whether the health watches were set for it, and cleared with it."""
+
+
+def judge_restored(said: Said, discovery: Said, page: str, sample: Injection, uuid: str, put: Put) -> Judgement:
     """DEV-09: after the end, neither health nor exporter tells of the error any more.
+
+    Health that nobody watched before, and nobody watches now, tells of nothing: then the exporter alone is asked.
 
     Args:
         said: what `dcgmi health -c -j` said, when the echo of a counter's change was over.
@@ -206,19 +247,39 @@ def judge_restored(said: Said, discovery: Said, page: str, sample: Injection, uu
         page: the exporter's metrics.
         sample: what was injected.
         uuid: of the GPU.
-        prior: the value that was put back.
+        put: what is known of it.
     """
-    values, _ = _series(page, sample.facts.metric, uuid)
-    evidence = {"sample": str(sample), "gpu": uuid, "prior": prior, "exported": list(values)}
+    metric = sample.facts.metric
+    values, hidden = _series(page, metric, uuid)
+    evidence = {"sample": str(sample), "gpu": uuid, "prior": put.prior, "exported": list(values)}
     evidence["output"] = str(said["out"])[:_OUTPUT_CHARS]
+    unwatched = put.watch_set and said["rc"] == UNWATCHED
+    if not unwatched and (problem := _health_after(said, discovery, sample, uuid, put, evidence)):
+        return problem
+    if hidden and (metric or unwatched):
+        return inconclusive(f"whether the exporter tells of {sample} is not seen: {hidden}", evidence, _REMEDY_EXPORTER)
+    if put.injected != put.prior and any(_shows(value, sample, put.injected) for value in values):
+        shown = ", ".join(f"{value:g}" for value in values)
+        return failed(f"{metric} still shows {shown}", evidence, _REMEDY_EXPORTER)
+    who = "the exporter" if unwatched else "health and exporter" if metric else "health"
+    what = "tell" if who == "health and exporter" else "tells"
+    note = "; nobody else watches health there" if unwatched else "" if metric else "; this field is not exported"
+    return passed(f"{who} {what} of {sample} no more{note}", evidence)
+
+
+def _health_after(
+    said: Said, discovery: Said, sample: Injection, uuid: str, put: Put, evidence: dict[str, Any]
+) -> Judgement | None:
+    """Judge what health says after the end; None if it has nothing against the GPU."""
     report, problem = _health(said, discovery)
     if report is None:
         return inconclusive(f"health cannot be read: {problem}", evidence, _REMEDY_HEALTH)
     against = _of_gpu(report, uuid)
-    if against and sample.sticky:
+    if not against:
+        return None
+    if sample.sticky:
         return inconclusive(f"{sample.sticky}", evidence, "restart the node's nvidia-dcgm pod")
-    if against:
-        return failed(f"health still says {against[0].status} of {against[0].test}", evidence, _REMEDY_HEALTH)
-    if values and all(value == sample.value for value in values) and sample.value != prior:
-        return failed(f"{sample.facts.metric} still shows {sample.value:g}", evidence, _REMEDY_EXPORTER)
-    return passed(f"health and exporter tell of {sample} no more", evidence)
+    first = f"{against[0].status} of {against[0].test}"
+    if had := _had(put.before, discovery, uuid):
+        return inconclusive(f"health says {first}, and the GPU was not well before: {had}", evidence, _REMEDY_BEFORE)
+    return failed(f"health still says {first}", evidence, _REMEDY_HEALTH)

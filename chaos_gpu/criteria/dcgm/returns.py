@@ -7,7 +7,7 @@ health, and 226 of `dcgmi diag` may be a warning only.
 from collections.abc import Mapping
 from types import MappingProxyType
 
-SUCCESS, SOME_ERROR, ISOLATE = 0, 226, 205
+SUCCESS, SOME_ERROR, ISOLATE, UNWATCHED = 0, 226, 205, 253
 
 MEANINGS: Mapping[int, str] = MappingProxyType(
     {

@@ -14,7 +14,7 @@ _WITH_VALUE = {
 }
 _PLAIN = {
     "discovery": {"l": "list"},
-    "health": {"c": "check", "j": "json", "clear": "clear"},
+    "health": {"c": "check", "f": "fetch", "j": "json", "clear": "clear"},
     "test": {"inject": "inject", "introspect": "introspect", "pause": "pause", "resume": "resume"},
     "dmon": {"l": "list"},
     "diag": {"j": "json"},

@@ -1,6 +1,6 @@
 """The `dcgmi` that the lab's pods find: texts and exit codes of DCGM 4.6.0, against the simulated engine of the node.
 
-Commands: discovery -l; health -s|-c|--clear; test --inject|--introspect|--pause|--resume; dmon -e; diag -r.
+Commands: discovery -l; health -s|-c|-f|--clear; test --inject|--introspect|--pause|--resume; dmon -e; diag -r.
 As the real one, it validates neither numbers nor field ids when it injects, and says success all the same.
 """
 
@@ -23,6 +23,7 @@ BAD_PARAMETER, GENERIC, NOT_SUPPORTED, NOT_WATCHED, NO_ENGINE = 255, 253, 250, 2
 DIAG_S = (0.2, 0.6, 0.9, 1.2)
 """How long the levels take here, seconds."""
 HEALTH_S, KEEP_S = 30.0, 600.0
+_SYSTEM_NAMES = {"p": "PCIe", "n": "NVLINK", "m": "Memory", "i": "InfoROM", "t": "Thermal", "d": "Driver"}
 SYSTEMS = "pmitnd"
 
 
@@ -88,14 +89,22 @@ def _health(arguments: Arguments, directory: Path) -> Answer:
         if arguments.has("clear"):
             engine.clear_health()
             return Answer(OK, "Health monitor systems cleared successfully.\n")
+        if arguments.has("fetch"):
+            return Answer(OK, _watched(engine.health_systems or ""))
         if not arguments.has("check"):
-            raise ParseError("One and only one of -s, -c, --clear is required.")
+            raise ParseError("One and only one of -s, -c, -f, --clear is required.")
         if engine.health_systems is None:
             return Answer(GENERIC, "Error: Health watches not enabled. Please enable watches. \n")
         found = health.incidents(engine)
     if planted("warn-as-fail"):
         found = [each._replace(grade="Failure") for each in found]
     return Answer(OK, health.as_json(found) if arguments.has("json") else health.as_table(found))
+
+
+def _watched(systems: str) -> str:
+    widths = (27, 58)
+    rows = [row((name, "On" if letter in systems else "Off"), widths) for letter, name in _SYSTEM_NAMES.items()]
+    return "\n".join(["Health monitor systems report", rule(widths), *rows, rule(widths)]) + "\n"
 
 
 def _test(arguments: Arguments, directory: Path) -> Answer:

@@ -52,6 +52,7 @@ def diag(*results: tuple[int, str, int], rc: int = 0, tests: tuple[str, ...] = (
     return said({"DCGM Diagnostic": {"test_categories": [{"category": "Deployment", "tests": tests_of}]}}, rc)
 
 
+WELL = health()["out"]
 BOTH = ((0, "Pass", 0), (1, "Pass", 0))
 
 
@@ -93,20 +94,45 @@ def test_a_diagnosis(output: dict[str, Any], level: int, outcome: Outcome, why: 
     ],
 )
 def test_the_grade_of_a_warning(output: dict[str, Any], outcome: Outcome, why: str) -> None:
-    judged = reach.judge_grade(output, DISCOVERY, INFOROM, UUIDS[1])
+    judged = reach.judge_grade(output, DISCOVERY, INFOROM, UUIDS[1], WELL)
     assert judged.outcome is outcome, judged.reason
     assert why in judged.reason
 
 
 def test_a_failure_is_called_one() -> None:
-    assert reach.judge_grade(health((0, "Memory system", "Failure")), DISCOVERY, DBE, UUIDS[0]).outcome is PASS
-    assert reach.judge_grade(health((0, "Memory system", "Warning")), DISCOVERY, DBE, UUIDS[0]).outcome is FAIL
+    assert reach.judge_grade(health((0, "Memory system", "Failure")), DISCOVERY, DBE, UUIDS[0], WELL).outcome is PASS
+    assert reach.judge_grade(health((0, "Memory system", "Warning")), DISCOVERY, DBE, UUIDS[0], WELL).outcome is FAIL
 
 
 def test_a_raw_field_has_no_grade() -> None:
     raw = injection("", 311, "1")
-    assert reach.judge_grade(health((0, "Memory system", "Failure")), DISCOVERY, raw, UUIDS[0]).outcome is UNSURE
-    assert reach.judge_health_watch(health(), DISCOVERY, raw, UUIDS[0]).outcome is UNSURE
+    failure = health((0, "Memory system", "Failure"))
+    assert reach.judge_grade(failure, DISCOVERY, raw, UUIDS[0], WELL).outcome is UNSURE
+    assert reach.judge_health_watch(health(), DISCOVERY, raw, UUIDS[0], WELL).outcome is UNSURE
+
+
+@pytest.mark.parametrize(
+    ("before", "judged_by_it"),
+    [
+        (health((0, "Memory system", "Warning")), False),  # the same system: whose is it?
+        (health((0, "Memory system", "Failure")), False),
+        (said(""), False),  # it is not known
+        (said(health((0, "Memory system", "Warning"))["out"][:-9]), False),
+        (health((0, "PCIe system", "Warning")), True),
+        (health((1, "Memory system", "Failure")), True),
+    ],
+)
+def test_what_health_had_before_is_not_taken_for_ours(before: dict[str, Any], judged_by_it: bool) -> None:
+    now = health((0, "Memory system", "Failure"))
+    for judge in (reach.judge_grade, reach.judge_health_watch):
+        judged = judge(now, DISCOVERY, DBE, UUIDS[0], before["out"])
+        assert judged.outcome is (PASS if judged_by_it else UNSURE), judged.reason
+
+
+def test_no_gpu_is_no_diagnosis() -> None:
+    judged = reach.judge_diagnosis(diag(*BOTH), DISCOVERY, [], 1)
+    assert judged.outcome is UNSURE
+    assert "lists no GPU" in judged.reason
 
 
 @pytest.mark.parametrize(
@@ -120,7 +146,7 @@ def test_a_raw_field_has_no_grade() -> None:
     ],
 )
 def test_what_health_sees(output: dict[str, Any], outcome: Outcome) -> None:
-    assert reach.judge_health_watch(output, DISCOVERY, DBE, UUIDS[0]).outcome is outcome
+    assert reach.judge_health_watch(output, DISCOVERY, DBE, UUIDS[0], WELL).outcome is outcome
 
 
 def page(**values: float) -> str:
@@ -150,7 +176,25 @@ def page(**values: float) -> str:
     ],
 )
 def test_what_the_exporter_shows(text: str, sample: Any, uuid: str, outcome: Outcome) -> None:
-    judged = reach.judge_exported(text, sample, uuid)
+    judged = reach.judge_exported(text, sample, uuid, 0.0, sample.value)
+    assert judged.outcome is outcome, judged.reason
+
+
+@pytest.mark.parametrize(
+    ("text", "sample", "prior", "injected", "outcome"),
+    [
+        (page(PCIE_REPLAY_COUNTER=1000), REPLAYS, 1000.0, 1100.0, FAIL),  # as it was: a frozen exporter
+        (page(PCIE_REPLAY_COUNTER=1100), REPLAYS, 1000.0, 1100.0, PASS),
+        (page(PCIE_REPLAY_COUNTER=1500), REPLAYS, 1000.0, 1100.0, PASS),
+        (page(ECC_DBE_VOL_TOTAL=1), DBE, 1.0, 1.0, UNSURE),  # it was there before
+        (page(ECC_DBE_VOL_TOTAL=1), DBE, 7.0, 1.0, PASS),
+        (page(ECC_DBE_VOL_TOTAL=7), DBE, 7.0, 1.0, FAIL),
+    ],
+)
+def test_the_exporter_must_show_what_was_not_there_before(
+    text: str, sample: Any, prior: float, injected: float, outcome: Outcome
+) -> None:
+    judged = reach.judge_exported(text, sample, UUIDS[0], prior, injected)
     assert judged.outcome is outcome, judged.reason
 
 
@@ -201,12 +245,58 @@ XID = injection("xid", 0, "")
         (health((0, "Memory system", "Failure")), page(ECC_DBE_VOL_TOTAL=0), DBE, FAIL, "still says Fail"),
         (health((0, "PCIe system", "Warning")), page(ECC_DBE_VOL_TOTAL=0), DBE, FAIL, "still says Warn"),
         (health(), page(ECC_DBE_VOL_TOTAL=1), DBE, FAIL, "still shows 1"),
-        (health(), "", DBE, PASS, "no more"),
+        (health(), "", DBE, UNSURE, "no exporter"),
+        (health(), page(GPU_TEMP=40), DBE, UNSURE, "no series"),
+        (health(), "", INFOROM, PASS, "not exported"),
+        (said("Error: Health watches not enabled.", 253), page(ECC_DBE_VOL_TOTAL=0), DBE, UNSURE, "cannot be read"),
         (health((0, "Internal error", "Failure")), page(XID_ERRORS=0), XID, UNSURE, "engine restart needed"),
         (said("nothing", 235), "", DBE, UNSURE, "cannot be read"),
     ],
 )
 def test_what_is_left(output: dict[str, Any], text: str, sample: Any, outcome: Outcome, why: str) -> None:
-    judged = reach.judge_restored(output, DISCOVERY, text, sample, UUIDS[0], 0.0)
+    put = reach.Put(0.0, sample.value, WELL, watch_set=False)
+    judged = reach.judge_restored(output, DISCOVERY, text, sample, UUIDS[0], put)
     assert judged.outcome is outcome, judged.reason
     assert why in judged.reason
+
+
+@pytest.mark.parametrize(("shown", "outcome"), [(1000, PASS), (1003, PASS), (1100, FAIL), (1400, FAIL)])
+def test_a_counter_that_stays_up_is_not_restored(shown: float, outcome: Outcome) -> None:
+    put = reach.Put(1000.0, 1100.0, WELL, watch_set=False)
+    judged = reach.judge_restored(health(), DISCOVERY, page(PCIE_REPLAY_COUNTER=shown), REPLAYS, UUIDS[0], put)
+    assert judged.outcome is outcome, judged.reason
+
+
+def test_one_series_of_many_that_stays_is_enough() -> None:
+    mig = page(ECC_DBE_VOL_TOTAL=0) + f'DCGM_FI_DEV_ECC_DBE_VOL_TOTAL{{gpu="0",UUID="{UUIDS[0]}",GPU_I_ID="1"}} 1\n'
+    put = reach.Put(0.0, 1.0, WELL, watch_set=False)
+    assert reach.judge_restored(health(), DISCOVERY, mig, DBE, UUIDS[0], put).outcome is FAIL
+
+
+def test_a_gpu_that_was_not_well_before_proves_nothing_by_not_being_well() -> None:
+    thermal = health((0, "Thermal system", "Warning"))
+    put = reach.Put(0.0, 1.0, thermal["out"], watch_set=False)
+    judged = reach.judge_restored(thermal, DISCOVERY, page(ECC_DBE_VOL_TOTAL=0), DBE, UUIDS[0], put)
+    assert judged.outcome is UNSURE, judged.reason
+
+
+UNWATCHED = said("Error: Health watches not enabled.", 253)
+
+
+@pytest.mark.parametrize(
+    ("output", "text", "sample", "outcome"),
+    [
+        (UNWATCHED, page(ECC_DBE_VOL_TOTAL=0), DBE, PASS),
+        (UNWATCHED, page(ECC_DBE_VOL_TOTAL=1), DBE, FAIL),
+        (UNWATCHED, "", DBE, UNSURE),
+        (UNWATCHED, "", INFOROM, UNSURE),  # nobody is left who could tell
+        (said("nothing", 235), page(ECC_DBE_VOL_TOTAL=0), DBE, UNSURE),
+        (health((0, "Memory system", "Failure")), page(ECC_DBE_VOL_TOTAL=0), DBE, FAIL),  # watched by somebody since
+    ],
+)
+def test_where_the_watches_were_ours_the_exporter_tells(
+    output: dict[str, Any], text: str, sample: Any, outcome: Outcome
+) -> None:
+    put = reach.Put(0.0 if sample is DBE else 1.0, sample.value, WELL, watch_set=True)
+    judged = reach.judge_restored(output, DISCOVERY, text, sample, UUIDS[0], put)
+    assert judged.outcome is outcome, judged.reason
