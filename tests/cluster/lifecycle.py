@@ -74,6 +74,10 @@ class Cluster(NamedTuple):
         return self.layout.node(node) / "run" if node else self.layout.run
 
 
+_GUARDIANS: list[subprocess.Popen[bytes]] = []
+"""Those that this process has started. They outlive it, which is no leak for Python to warn of."""
+
+
 def up(layout: Layout, tell: Tell, *, tied: bool = False) -> Cluster:
     """Start a cluster, or finish the start of one; returns when its nodes and Kueue are ready.
 
@@ -155,13 +159,14 @@ def _start(layout: Layout, programs: Programs, *, tied: bool) -> None:
     write_atomic(layout.plan, json.dumps(plan))
     argv = [sys.executable, "-B", str(GUARDIAN), str(layout.root), str(layout.plan), _cgroup(layout)]
     with (layout.run / "guardian.log").open("ab") as log:
-        subprocess.Popen(
+        started = subprocess.Popen(
             [*argv, "--tied"] if tied else argv,
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
             start_new_session=True,
         )
+    _GUARDIANS.append(started)
     until(lambda: layout.state.exists(), 10, "the guardian did not start")
 
 
