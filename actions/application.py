@@ -2,8 +2,7 @@
 
 from typing import Any, Dict
 
-from chaos_gpu.errors import UsageError
-from chaos_gpu.faults import engine
+from chaos_gpu.faults.engine import inject_planned
 from chaos_gpu.faults.run import armed_run
 
 __all__ = ["raise_application_xid"]
@@ -30,12 +29,7 @@ def raise_application_xid(
     Raises: NotLanded when the driver did not report our process, or nothing was done since others use the GPU;
         TargetError when the target is not fit any more.
     """
-    run = armed_run(configuration)
-    plan = run.plans.get(fault)
-    if plan is None:
-        raise UsageError(f"fault {fault!r} is not in the guard's plan", remedy="name it in the method itself")
-    landed = engine.inject(run, plan).landed
-    assert landed is not None  # noqa: S101 - inject raises otherwise
+    landed = inject_planned(armed_run(configuration), fault)
     where = {"node": landed.node, "gpu": landed.gpu_uuid, "pci": landed.pci, "seq": landed.seq}
     said = {key: landed.evidence[key] for key in ("text", "records", "cuda_error")}
     return {"fault": fault, **where, **said, "error_s": round(landed.error_s, 6)}

@@ -2,8 +2,7 @@
 
 from typing import Any, Dict
 
-from chaos_gpu.errors import UsageError
-from chaos_gpu.faults import engine
+from chaos_gpu.faults.engine import inject_planned
 from chaos_gpu.faults.run import armed_run
 
 __all__ = ["inject_dcgm_error"]
@@ -38,11 +37,6 @@ def inject_dcgm_error(
     Returns: {fault, node, gpu, pci, field, value, prior, text}: where it landed, and what was there before.
     Raises: NotLanded when introspection did not show it, TargetError when the target is not fit any more.
     """
-    run = armed_run(configuration)
-    plan = run.plans.get(fault)
-    if plan is None:
-        raise UsageError(f"fault {fault!r} is not in the guard's plan", remedy="name it in the method itself")
-    landed = engine.inject(run, plan).landed
-    assert landed is not None  # noqa: S101 - inject raises otherwise
+    landed = inject_planned(armed_run(configuration), fault)
     what = {key: landed.evidence[key] for key in ("field", "value", "prior")}
     return {"fault": fault, "node": landed.node, "gpu": landed.gpu_uuid, "pci": landed.pci, **what, "text": landed.text}

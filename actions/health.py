@@ -2,8 +2,7 @@
 
 from typing import Any, Dict
 
-from chaos_gpu.errors import NotLanded, UsageError
-from chaos_gpu.faults import engine
+from chaos_gpu.faults.engine import inject_planned
 from chaos_gpu.faults.run import armed_run
 
 __all__ = ["run_gpu_job", "withdraw_r2"]
@@ -24,7 +23,7 @@ def run_gpu_job(
     Returns: {fault, node, given}: where it runs, and the GPUs that it was given.
     Raises: NotLanded when it did not run, TargetError when the target is not fit any more.
     """
-    landed = _inject(configuration, fault)
+    landed = inject_planned(armed_run(configuration), fault)
     return {"fault": fault, "node": landed.node, "given": list(landed.evidence.get("given", []))}
 
 
@@ -46,15 +45,5 @@ def withdraw_r2(
     Returns: {fault, node, changed}: where, and what was changed.
     Raises: NotLanded when the mark was not as planned, TargetError when the target is not fit any more.
     """
-    landed = _inject(configuration, fault)
+    landed = inject_planned(armed_run(configuration), fault)
     return {"fault": fault, "node": landed.node, "changed": landed.text}
-
-
-def _inject(configuration: Dict[str, Any], fault: str) -> Any:
-    run = armed_run(configuration)
-    plan = run.plans.get(fault)
-    if plan is None:
-        raise UsageError(f"fault {fault!r} is not in the guard's plan", remedy="name it in the method itself")
-    if plan.pod is None and not plan.changes:
-        raise NotLanded(f"{fault}: {'; '.join(plan.obstacles.values())}")
-    return engine.inject(run, plan).landed

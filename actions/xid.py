@@ -2,9 +2,7 @@
 
 from typing import Any, Dict
 
-from chaos_gpu.criteria.timeline import Landed
-from chaos_gpu.errors import UsageError
-from chaos_gpu.faults import engine
+from chaos_gpu.faults.engine import inject_planned
 from chaos_gpu.faults.run import armed_run
 
 __all__ = ["inject_xid"]
@@ -41,14 +39,7 @@ def inject_xid(
     Returns: {fault, node, gpu, pci, seq, text, records, error_s}: where it landed and how well its time is known.
     Raises: NotLanded when it was not read back whole, TargetError when the target is not fit any more.
     """
-    run = armed_run(configuration)
-    if fault not in run.plans:
-        raise UsageError(f"fault {fault!r} is not in the guard's plan", remedy="name it in the method itself")
-    return {"fault": fault, **_where(engine.inject(run, run.plans[fault]).landed)}
-
-
-def _where(landed: Landed | None) -> Dict[str, Any]:
-    assert landed is not None  # noqa: S101 - inject raises otherwise
+    landed = inject_planned(armed_run(configuration), fault)
     where = {"node": landed.node, "gpu": landed.gpu_uuid, "pci": landed.pci, "seq": landed.seq}
     said = {"text": landed.text, "records": landed.evidence.get("records", [])}
-    return {**where, **said, "error_s": round(landed.error_s, 6)}
+    return {"fault": fault, **where, **said, "error_s": round(landed.error_s, 6)}

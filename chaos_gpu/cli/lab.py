@@ -115,13 +115,14 @@ def up(
         click.echo(json.dumps({"kubeconfig": str(Layout(root.absolute()).kubeconfig), **_public(facts)}, indent=1))
         return
     click.echo(f"lab ready in {facts['ready_s']:.2f} s; to use it:")
-    click.echo(f"  export KUBECONFIG={Layout(root.absolute()).kubeconfig} CHAOS_GPU_LAB_DIR={root.absolute()}")
+    here = shlex.quote(str(root.absolute()))
+    click.echo(f"  export KUBECONFIG={shlex.quote(str(Layout(root.absolute()).kubeconfig))} CHAOS_GPU_LAB_DIR={here}")
     click.echo(f"  export CHAOS_GPU_CONTEXT={CONTEXT} CHAOS_GPU_ENVIRONMENT=lab")
     click.echo(f"  export {' '.join(f'{key}={value}' for key, value in SHORT_LIMITS.items())}  # it reacts in seconds")
     for key, value in _health_policy().items():
         click.echo(f"  export {key}={shlex.quote(value)}")
     for key, value in _training(Layout(root.absolute()), facts).items():
-        click.echo(f"  export {key}={value}  # a training to interrupt")
+        click.echo(f"  export {key}={shlex.quote(value)}  # a training to interrupt")
     click.echo("  chaos-gpu install")
 
 

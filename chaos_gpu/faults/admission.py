@@ -6,11 +6,11 @@ A platform that keeps no such mark on its nodes cannot be asked this way: then t
 import json
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 
 from chaos_gpu.criteria.health.admission import SITUATIONS, Standing
 from chaos_gpu.errors import UsageError
-from chaos_gpu.faults.names import marker_of
+from chaos_gpu.faults.names import GPU_NODES, marker_of
 from chaos_gpu.faults.plan import ApiChange, Consequence, Plan
 from chaos_gpu.faults.planning import GpuFaultArguments, Planning
 from chaos_gpu.faults.records import obstacle
@@ -19,6 +19,7 @@ from chaos_gpu.faults.xid import check_name
 
 KIND = "admission"
 CRITERION = "DEV-01"
+GPU_LABEL = GPU_NODES.partition("=")[0]
 REMEDY = "docs/records.md shows how a platform's mark on its nodes is declared (CHAOS_GPU_ADMISSION)"
 
 
@@ -42,6 +43,14 @@ class Mark(BaseModel):
     warn: str = "Warn"
     fail: str = "Fail"
     confirmed: str = ""
+
+    @field_validator("key", "confirmed")
+    @classmethod
+    def _not_of_kubernetes(cls, value: str) -> str:
+        domain = value.rpartition("/")[0]
+        if value == GPU_LABEL or domain.endswith(("kubernetes.io", "k8s.io")) or domain == "chaos-gpu":
+            raise ValueError(f"{value} is not a platform's own word on its node's r2")
+        return value
 
     @classmethod
     def read(cls, text: str) -> "Mark | None":

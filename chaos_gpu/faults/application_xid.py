@@ -8,7 +8,7 @@ from typing import Any
 
 from chaos_gpu.cluster.client import JsonObject
 from chaos_gpu.criteria.xid.catalog import lookup
-from chaos_gpu.errors import TargetError, UsageError
+from chaos_gpu.errors import Refused, TargetError, UsageError
 from chaos_gpu.faults.names import marker_of
 from chaos_gpu.faults.plan import Plan
 from chaos_gpu.faults.planning import Aim, GpuFaultArguments, Planning
@@ -50,6 +50,7 @@ def plan_application_xid(planning: Planning, wanted: ApplicationXidArguments) ->
     aim = planning.aim(wanted)
     _check_not_shared(planning, aim.target.node)
     gpu = gpu_selector(planning.wanted(wanted)[1])
+    _check_repeats(planning, wanted)
     marker = marker_of(run, fault)
     scan = {"mode": "scan", "markers": [marker], "after_seq": 0}
     return Plan(
@@ -68,6 +69,16 @@ def plan_application_xid(planning: Planning, wanted: ApplicationXidArguments) ->
         ),
         obstacles=obstacles(aim.detectors, settings.expectation_for(code).action),
     )
+
+
+def _check_repeats(planning: Planning, wanted: ApplicationXidArguments) -> None:
+    """Refuse more faults than one GPU may have: the device plugin may give us the same one each time."""
+    times, most = planning.times[planning.wanted(wanted)], planning.guard.repeats_per_day
+    if times > most:
+        raise Refused(
+            f"{wanted.fault}: {times} application faults may all hit one GPU, which may have {most} a day",
+            remedy="take some out of the experiment, or raise the guard's `repeats_per_day`",
+        )
 
 
 def _check_not_shared(planning: Planning, node: str) -> None:

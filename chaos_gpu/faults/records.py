@@ -20,6 +20,7 @@ from chaos_gpu.faults.settings import Settings
 from chaos_gpu.redact import redact_text
 
 MAX_BYTES = 64 << 20
+PIECE_BYTES = 1 << 16
 LOOK_S, LOOK_SHARE, LOOK_MOST_S = 0.1, 0.02, 30.0
 READING_SHARE = 0.2
 """How often records are read while one is waited for: each 2 % of the time waited, in bounds, but never for more than a
@@ -96,6 +97,19 @@ def _from_cluster(api: Api, source: Source) -> Any:
     return {"items": items}
 
 
+def _whole(answer: urllib3.BaseHTTPResponse, until_s: float) -> bytes:
+    """Read a body of up to a byte more than may be; a server that drips is given up. Raises TimeoutError."""
+    raw = b""
+    try:
+        while len(raw) <= MAX_BYTES and (piece := answer.read1(PIECE_BYTES, decode_content=True)):
+            raw += piece
+            if time.monotonic() > until_s:
+                raise TimeoutError("the answer did not come to an end")
+    finally:
+        answer.close()
+    return raw
+
+
 def _from_http(api: Api, source: Source) -> Any:
     token = os.environ.get(source.token_env, "") if source.token_env else ""
     headers = {"Accept": "application/json", **({"Authorization": f"Bearer {token}"} if token else {})}
@@ -105,9 +119,8 @@ def _from_http(api: Api, source: Source) -> Any:
         answer = _HTTP.request(
             "GET", source.http, headers=headers, timeout=timeout, redirect=False, preload_content=False
         )
-        raw = answer.read(MAX_BYTES + 1, decode_content=True)
-        answer.release_conn()
-    except HTTPError as failure:
+        raw = _whole(answer, time.monotonic() + limits.total_s)
+    except (HTTPError, TimeoutError) as failure:
         raise ApiUnavailable(f"{source.name}: {redact_text(str(failure))[:200]}") from failure
     if answer.status != 200:
         raise ApiError(f"{source.name} answered HTTP {answer.status}", answer.status)

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from itertools import chain, repeat
 from pathlib import Path
@@ -14,10 +15,12 @@ import pytest
 
 from chaos_gpu.criteria.xid.incidents import incidents_of
 from chaos_gpu.criteria.xid.reader import read_line
-from chaos_gpu.faults.application_xid import ApplicationXidArguments, _pod
-from chaos_gpu.faults.planning import Aim
+from chaos_gpu.errors import Refused
+from chaos_gpu.faults.application_xid import ApplicationXidArguments, _check_repeats, _pod
+from chaos_gpu.faults.detectors import Watchers
+from chaos_gpu.faults.planning import Aim, Planning
 from chaos_gpu.faults.pods import payload_source
-from chaos_gpu.faults.settings import Settings
+from chaos_gpu.faults.settings import GuardArguments, Settings
 from chaos_gpu.faults.targets import Target
 from chaos_gpu.payloads.application_xid import driver_report
 from chaos_gpu.payloads.node import Found, KernelLog
@@ -257,3 +260,14 @@ def test_each_container_has_only_the_rights_that_it_needs() -> None:
     assert not built["spec"]["automountServiceAccountToken"]
     spec = json.loads(built["metadata"]["annotations"]["chaos-gpu/spec"])
     assert (spec["gpu"], spec["refuse"], spec["start_s"]) == ({}, {UUID: "spent"}, 30)
+
+
+def test_one_gpu_is_not_given_more_than_its_day_allows() -> None:
+    wanted = ApplicationXidArguments(fault="real", code=13)
+    guard = GuardArguments()
+    times = Counter({("", ""): guard.repeats_per_day + 1})
+    planning = Planning(None, Settings(), guard, "run", Watchers(), [], Counter(), times)  # type: ignore[arg-type]
+    with pytest.raises(Refused, match="5 application faults may all hit one GPU, which may have 4 a day"):
+        _check_repeats(planning, wanted)
+    planning.times[("", "")] -= 1
+    _check_repeats(planning, wanted)

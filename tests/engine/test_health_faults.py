@@ -8,6 +8,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from copy import deepcopy
 from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -119,6 +120,15 @@ def test_a_mark_that_is_none_is_refused(text: str) -> None:
         Mark.read(text)
 
 
+@pytest.mark.parametrize(
+    "key", ["kubernetes.io/hostname", "node-role.kubernetes.io/worker", "chaos-gpu/protected", "nvidia.com/gpu.present"]
+)
+@pytest.mark.parametrize("field", ["key", "confirmed"])
+def test_a_mark_that_is_others_word_is_refused(field: str, key: str) -> None:
+    with pytest.raises(UsageError, match="not a platform's own word"):
+        Mark.read(json.dumps({"key": "x", field: key, "place": "labels"}))
+
+
 def test_the_job_asks_for_gpus_and_for_nothing_else() -> None:
     plan = plan_job(planning(Api(), [node()]), JobArguments(fault="our-job", gpus=1))
     assert plan.obstacles == {}
@@ -200,6 +210,40 @@ class TestRecords:
         yield state
         server.shutdown()
         server.server_close()
+
+    @pytest.fixture
+    def dripping(self) -> Iterator[str]:
+        """An inventory whose answer never ends: a byte now and then."""
+        over = threading.Event()
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                self.send_response(200)
+                self.end_headers()
+                with suppress(OSError):
+                    while not over.wait(0.05):
+                        self.wfile.write(b" ")
+
+            def log_message(self, *_: Any) -> None:
+                """Say nothing."""
+
+        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_address[1]}/records"
+        over.set()
+        server.shutdown()
+        server.server_close()
+
+    def test_an_answer_that_never_ends_is_given_up(self, dripping: str) -> None:
+        with pytest.raises(ApiUnavailable, match="did not come to an end"):
+            read_records(Api(), self.settings(dripping))  # type: ignore[arg-type]
+
+    @pytest.mark.parametrize(
+        "address", ["http://inventory.example.com/x", "http://10.0.0.1/x", "http://localhost.evil/x"]
+    )
+    def test_a_token_is_shown_to_nobody_on_the_way(self, address: str) -> None:
+        with pytest.raises(UsageError, match="https"):
+            read_records(Api(), self.settings(address, token_env="INVENTORY"))  # type: ignore[arg-type]
 
     def settings(self, url: str, **more: str) -> Settings:
         return Settings(records=json.dumps({"http": url, **more}))

@@ -55,6 +55,8 @@ class Source(BaseModel):
             raise ValueError("kubernetes must be a path: /api/… or /apis/…")
         if self.http and not _is_address(self.http):
             raise ValueError("http must be an address: http://… or https://…")
+        if self.token_env and not _is_private(self.http):
+            raise ValueError("a token is sent to https:// only, or to this machine itself")
         if unknown := set(self.fields) - {*FIELDS, *OPTIONAL_FIELDS}:
             raise ValueError(f"fields: {', '.join(sorted(unknown))} are no fields of a record")
         if missing := [name for name in FIELDS if name not in self.fields]:
@@ -103,6 +105,12 @@ def records_in(document: Any, source: Source) -> list[Record]:
         return [read_record(_fields(_item(item), fields), source.words) for item in items]
     except (JSONPathError, RecursionError) as failure:
         raise UsageError(f"the records of {source.name} cannot be looked through: {failure}", remedy=REMEDY) from None
+
+
+def _is_private(address: str) -> bool:
+    """Say whether nobody on the way can read what is sent there."""
+    parts = urlsplit(address)
+    return parts.scheme == "https" or parts.hostname in ("localhost", "127.0.0.1", "::1")
 
 
 def _is_address(text: str) -> bool:
