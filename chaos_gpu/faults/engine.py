@@ -7,7 +7,7 @@ from chaos_gpu.cluster.client import JSON_PATCH, JsonObject
 from chaos_gpu.cluster.clock import compare_clocks
 from chaos_gpu.cluster.watch import Change, Recorder
 from chaos_gpu.criteria.timeline import Landed
-from chaos_gpu.errors import Conflict, Invalid, NotLanded, Refused, TargetError
+from chaos_gpu.errors import Conflict, Invalid, NotLanded, Refused, TargetError, UsageError
 from chaos_gpu.faults import intent, ours
 from chaos_gpu.faults.keeper import Keeper
 from chaos_gpu.faults.ledger import utc
@@ -17,6 +17,22 @@ from chaos_gpu.faults.plan import Plan
 from chaos_gpu.faults.pods import CONTAINER, events_of, reverter_job, start_job, start_pod
 from chaos_gpu.faults.run import Injection, Run
 from chaos_gpu.faults.targets import unfit
+
+
+def inject_planned(run: Run, fault: str) -> Landed:
+    """Inject a fault of the guard's plan.
+
+    Raises: UsageError for one that is not in it, NotLanded for one that had nothing to act on when it was planned;
+    otherwise as `inject`.
+    """
+    plan = run.plans.get(fault)
+    if plan is None:
+        raise UsageError(f"fault {fault!r} is not in the guard's plan", remedy="name it in the method itself")
+    if plan.pod is None and not plan.changes:
+        raise NotLanded(f"{fault}: {'; '.join(plan.obstacles.values())}")
+    landed = inject(run, plan).landed
+    assert landed is not None  # noqa: S101 - inject raises otherwise
+    return landed
 
 
 def inject(run: Run, plan: Plan) -> Injection:
