@@ -2,7 +2,7 @@
 
 from typing import Any, Dict
 
-from chaos_gpu.errors import UsageError
+from chaos_gpu.errors import NotLanded, UsageError
 from chaos_gpu.faults import engine
 from chaos_gpu.faults.run import armed_run
 
@@ -31,17 +31,20 @@ def kill_during_save(
         configuration: the experiment's, given by Chaos Toolkit.
         fault: a name for it, unique in the experiment; probes, `revert` and `recovered` take the same.
         phase: `data` (while it grows), `sync` (all bytes, no final name), `commit` (the last name is missing),
-            `pointer` (the pointer is still the old one), `retention` (an old one is being removed).
+            `pointer` (the pointer is still the old one), `retention` (an old one is being removed). In the last two the
+            save has committed: CKPT-01 cannot be judged by them, the others can.
         fraction: in phase data, the share of the bytes of the save before.
         bytes: instead of a fraction, so many bytes; 0 for none.
         files: instead of a fraction, so many files; 0 for none.
         means: `freeze` (all processes at one instant), `init` (the first, with its PID namespace), `rank` (one
-            rank's process alone), or by the API: `delete`, `force`, `evict`.
+            rank's process alone), or by the API: `delete`, `force`, `evict`. By the API it goes on until its grace is
+            over and may commit: CKPT-01 cannot be judged, the others are by the store as its end left it.
         node: a GPU node, "" for one that the guard chose under the run's seed.
         gpu: for the budget of injections; "" for one that the guard chose.
 
     Returns: {fault, node, text, fraction, files, misses}: where it was killed.
-    Raises: NotLanded when no save was caught, or none was seen; TargetError when the target is not fit any more.
+    Raises: NotLanded when no save was caught, none was seen, or no training is given;
+        TargetError when the target is not fit any more.
     """
     return _inject(configuration, fault)
 
@@ -59,7 +62,8 @@ def preempt(
         gpu: for the budget of injections; "" for one that the guard chose.
 
     Returns: {fault, node, text, fraction, files, misses}: when it was told to end.
-    Raises: NotLanded when no save was seen first; TargetError when the target is not fit any more.
+    Raises: NotLanded when no save was seen first, or no training is given; TargetError when the target is not fit
+        any more.
     """
     return _inject(configuration, fault)
 
@@ -69,6 +73,8 @@ def _inject(configuration: Dict[str, Any], fault: str) -> Dict[str, Any]:
     plan = run.plans.get(fault)
     if plan is None:
         raise UsageError(f"fault {fault!r} is not in the guard's plan", remedy="name it in the method itself")
+    if not plan.objects:
+        raise NotLanded(f"{fault}: {'; '.join(plan.obstacles.values())}")
     landed = engine.inject(run, plan).landed
     assert landed is not None  # noqa: S101 - inject raises otherwise
     shown = {key: landed.evidence.get(key) for key in ("fraction", "files", "misses")}

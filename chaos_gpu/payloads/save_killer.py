@@ -211,7 +211,10 @@ class Hunt:
             return "" if phase == "retention" or not save.pointed_ns else "the pointer had been written"
         if watch.committed(save):
             return "the save had committed"
-        if phase == "data" and not self.spec.get("files"):
+        if phase == "data" and self.spec.get("files"):
+            count = len(save.tracks)
+            return "" if count == int(self.spec["files"]) else f"{count} files were there"
+        if phase == "data":
             over = save.written - self._wanted(watch)
             record = self._record(watch)
             if abs(over) > record:

@@ -3,12 +3,14 @@
 import json
 import time
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import yaml
 
-from chaos_gpu.errors import Refused, UsageError
+from chaos_gpu.actions.checkpoint import kill_during_save
+from chaos_gpu.errors import NotLanded, Refused, UsageError
 from chaos_gpu.faults.checkpoint import KillArguments, PreemptArguments, plan_kill, plan_preempt
 from chaos_gpu.faults.planning import Aim
 from chaos_gpu.faults.settings import GuardArguments, Settings
@@ -151,6 +153,15 @@ def test_who_is_removed_by_force_has_no_grace_to_judge(tmp_path: Path, means: st
     plan = plan_preempt(planning, PreemptArguments(fault="evict", means=means))
     assert plan.pod is not None
     assert json.loads(plan.pod["metadata"]["annotations"]["chaos-gpu/spec"])["grace_s"] == grace_s
+
+
+def test_without_a_training_nothing_is_injected(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = plan_kill(cast("Any", Planned("", 1)), KillArguments(fault="kill"))
+    run = SimpleNamespace(plans={"kill": plan})
+    monkeypatch.setattr("chaos_gpu.actions.checkpoint.armed_run", lambda configuration: run)
+    monkeypatch.setattr("chaos_gpu.faults.engine.inject", lambda *_: pytest.fail("it was injected"))
+    with pytest.raises(NotLanded, match="no training is given"):
+        kill_during_save({}, "kill")
 
 
 def test_a_manifest_that_is_not_there_is_refused(tmp_path: Path) -> None:

@@ -290,6 +290,19 @@ def test_a_process_that_does_not_die_was_not_killed_in_a_save(
     assert evidence["uncommitted"] is False
 
 
+def test_more_files_than_asked_for_are_a_miss(tmp_path: Path) -> None:
+    standing = Standing(tmp_path, files=1)
+    try:
+        assert standing.save is not None
+        (standing.store / "step-12.extra").write_bytes(b"x")
+        assert standing.strike() is None
+        assert standing.hunt.misses[0]["why"] == "2 files were there"
+        (standing.store / "step-12.extra").unlink()
+    finally:
+        standing.process.kill()
+        standing.process.wait()
+
+
 def test_nobody_left_to_kill_is_a_miss(standing: Standing) -> None:
     standing.process.kill()
     standing.process.wait()

@@ -156,6 +156,10 @@ def judge_loss(story: Story) -> Judgement:
         return failed("no new step after the kill", evidence)
     if not common:
         return inconclusive("no step in common with a reference run", evidence)
+    lasts = [max(each) for each in references]
+    unknown = [step.step for step in new if step not in common and step.step <= min(lasts)]
+    if unknown:
+        return inconclusive(f"a reference run's log lacks steps: {unknown[:SHOWN]}", evidence)
     if any(each.lr is None for step in common for each in (step, *(known[step.step] for known in references))):
         return inconclusive("the training does not log its learning rate (`lr`)", evidence)
     for step in common:

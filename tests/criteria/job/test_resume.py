@@ -139,6 +139,8 @@ def test_the_save_that_was_killed_is_not_the_first_after_it() -> None:
         ({"after": (Attempt(steps(5, 12, lr=None)),)}, UNKNOWN, "does not log"),
         ({"references": ()}, UNKNOWN, "no step in common"),
         ({"references": (attempt(1, 4),)}, UNKNOWN, "no step in common"),
+        ({"references": (Attempt(steps(1, 6) + steps(9, 12)),)}, UNKNOWN, "lacks steps: [7, 8]"),
+        ({"references": (attempt(1, 9),)}, PASS, "5 steps"),
         ({"after": ()}, FAIL, "no new step"),
     ],
 )
