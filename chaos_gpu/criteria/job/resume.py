@@ -1,7 +1,7 @@
 """Whether a killed training goes on from the right place, with everything, as if nothing had been (CKPT-01 to -04)."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -117,17 +117,24 @@ def judge_state(story: Story, components: Sequence[str] = COMPONENTS) -> Judgeme
         return failed(f"the reference run's checkpoint has {', '.join(twin.components)}", evidence)
     if not first.crcs or not twin.crcs:
         return inconclusive("these checkpoints hold no CRCs to compare states by", evidence)
+    return _compared(first, twin, first.crcs, twin.crcs, evidence)
+
+
+def _compared(
+    first: Saved, twin: Saved, ours: Mapping[str, int], theirs: Mapping[str, int], evidence: dict[str, Any]
+) -> Judgement:
+    """Compare value by value; what has no CRC in one of them is not compared, and proves nothing."""
     blind = _blind(first, twin)
-    names = {*first.crcs, *twin.crcs} if not blind else first.crcs.keys() & twin.crcs.keys()
-    differs = sorted(name for name in names if first.crcs.get(name) != twin.crcs.get(name))
+    names = {*ours, *theirs} if not blind else ours.keys() & theirs.keys()
+    differs = sorted(name for name in names if ours.get(name) != theirs.get(name))
     if differs:
         parts = ", ".join(dict.fromkeys(name.split(".")[0] for name in differs))
         evidence["differs"] = differs[:SHOWN]
-        return failed(f"at step {first.step}, {len(differs)} of {len(twin.crcs)} values differ, in {parts}", evidence)
+        return failed(f"at step {first.step}, {len(differs)} of {len(theirs)} values differ, in {parts}", evidence)
     if blind:
         reason = f"at step {first.step} what could be compared is equal; there are no CRCs of {', '.join(blind)}"
         return inconclusive(reason, evidence)
-    return passed(f"at step {first.step} all {len(twin.crcs)} values equal the reference run's, bit for bit", evidence)
+    return passed(f"at step {first.step} all {len(theirs)} values equal the reference run's, bit for bit", evidence)
 
 
 def _blind(*saves: Saved) -> list[str]:
