@@ -33,7 +33,7 @@ def test_a_file_goes_before_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_an_unknown_name_is_refused_with_what_there_is() -> None:
     with pytest.raises(UsageError, match=f"one of: {NAME}$"):
         resolve("xid-fatal")
-    with pytest.raises(UsageError, match="keeps-node, device/xid-fatal"):
+    with pytest.raises(UsageError, match="device/xid-application-error-keeps-node.*device/xid-fatal"):
         resolve("")
 
 
