@@ -187,12 +187,12 @@ def test_a_real_fault_since_ours_keeps_its_node_out(mend: Site) -> None:
         pci, _ = mend.lab.gpu(NODE)
         mend.lab.write_kmsg(NODE, f"<3>NVRM: Xid (PCI:{pci}): 74, NVLink: fatal error detected\n".encode())
         ended.process.wait()
+        assert node(mend)["spec"]["unschedulable"] is True  # as long as the detector keeps it
+        assert CORDONED_BY in annotations(mend)
     assert ended.result.exit_code == 3, ended.text
     said = " ".join(ended.guard["recovery"]["open"])
     assert "a fault record that is not ours came since" in said
     assert "fatal error detected" in said
-    assert node(mend)["spec"]["unschedulable"] is True
-    assert CORDONED_BY in annotations(mend)
 
 
 def test_a_real_fault_before_ours_does_not_count(mend: Site) -> None:
