@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
@@ -67,7 +68,7 @@ class Killer:
 
 @pytest.fixture
 def trainer(tmp_path: Path) -> Trainer:
-    return Trainer(tmp_path, mark=f"test-{tmp_path.name}", SAVE_S="0.5", STEP_S="0.01")
+    return Trainer(tmp_path, mark=f"test-{uuid4().hex}", SAVE_S="0.5", STEP_S="0.01")
 
 
 @pytest.fixture
@@ -122,7 +123,7 @@ def test_what_is_saved_after_a_restart_is_reported(tmp_path: Path, trainer: Trai
 
 def test_a_save_that_is_too_quick_is_let_go_on(tmp_path: Path) -> None:
     """One write brings the last tenth of the file: no look sees 95 %, and nothing is killed."""
-    trainer = Trainer(tmp_path, mark=f"quick-{tmp_path.name}", SAVE_S="0.2", STEPS="12")
+    trainer = Trainer(tmp_path, mark=f"quick-{uuid4().hex}", SAVE_S="0.2", STEPS="12")
     process = trainer.start()
     killer = Killer(tmp_path, subject=trainer.mark, fraction=0.97, record=1)
     assert killer.until("landed", "failed")["event"] == "failed"
