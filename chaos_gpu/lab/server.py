@@ -13,6 +13,7 @@ import sys
 import time
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import aiohttp
 
@@ -69,7 +70,7 @@ async def _serve(options: argparse.Namespace, layout: Layout) -> None:
         session = await ends.enter_async_context(_session())
         api = Api(server.admin_url, session)
         manager = Manager(api)
-        kubelet = Kubelet(api, nodes, layout.pods)
+        kubelet = Kubelet(api, nodes, layout.pods, urlsplit(server.admin_url).port or 0)
         manager.pods.on_event(kubelet.on_pod)
         server.use_streams(KubeletStreams(kubelet))
         await seed(api, nodes, options.without, options.defect)

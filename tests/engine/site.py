@@ -260,8 +260,11 @@ def unchanged(site: Site) -> Iterator[None]:
     """See that nothing on the cluster is changed meanwhile, not even for a moment."""
     before, asked = site.objects(), len(site.audit())
     yield
-    assert [line for line in site.audit()[asked:] if line["code"] < 400] == []
-    assert site.objects() == before
+    written = [line for line in site.audit()[asked:] if line["code"] < 400]
+    assert not written, written
+    after = site.objects()
+    changed = [name for name in {*before, *after} if before.get(name) != after.get(name)]
+    assert not changed, [(name, before.get(name), after.get(name)) for name in changed]
 
 
 def activity(kind: str, title: str, module: str, func: str, /, **arguments: Any) -> Json:

@@ -98,6 +98,17 @@ def test_two_pods_have_different_addresses(lab, pod, name):
     assert first != second
 
 
+def test_labs_beside_each_other_share_no_address(lab, start_lab):
+    """A pod that listens would keep the other lab's from it, and a probe would ask the wrong one."""
+
+    def addresses(of):
+        return {pod["status"]["podIP"] for pod in of.request("GET", "api/v1/pods")["items"]}
+
+    with start_lab("--only", "dcgm-engine", "--only", "dcgm-exporter") as one:
+        assert addresses(one)
+        assert not addresses(one) & addresses(lab)
+
+
 def test_restart_always_counts_and_backs_off(lab, pod, name):
     pod("sh", "-c", "echo run; exit 1", restartPolicy="Always")
     waiting = lab.wait(PODS, name, lambda p: waits_after(p, restarts=2))

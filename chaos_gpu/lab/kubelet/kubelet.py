@@ -18,6 +18,7 @@ from chaos_gpu.lab.times import rfc3339_micro
 _log = logging.getLogger(__name__)
 LEASES = "apis/coordination.k8s.io/v1/leases"
 HEARTBEAT_S = 10.0
+HOSTS = 254
 
 
 @dataclass(frozen=True)
@@ -38,15 +39,17 @@ class Node:
 class Kubelet:
     """Runs pods; attach it to the pods' informer with `pods.on_event(kubelet.on_pod)`."""
 
-    def __init__(self, api: Api, nodes: Sequence[Node], directory: Path) -> None:
-        """Keep the pods' files below `directory`."""
+    def __init__(self, api: Api, nodes: Sequence[Node], directory: Path, port: int) -> None:
+        """Keep the pods' files below `directory`; the lab's own `port` tells its pods' addresses from other labs'."""
         self._api = api
         self._nodes = {node.name: node for node in nodes}
         self._directory = directory
         self._events = EventRecorder(api, "kubelet")
         self._workers: dict[str, PodWorker] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._addresses = 0
+        self._network = f"127.{port >> 8 or HOSTS + 1}.{port & 0xFF}"
+        self._addresses: dict[str, str] = {}
+        self._last_host = 0
 
     def worker(self, pod: Json) -> PodWorker | None:
         """Return who runs a pod, if it is here."""
@@ -72,21 +75,29 @@ class Kubelet:
             node.devices,
             self._events,
             self._directory / uid,
-            (self._address(pod, node), node.address),
+            (self._address(uid, pod, node), node.address),
         )
         self._workers[uid] = worker
         task = self._tasks[uid] = asyncio.create_task(worker.run(), name=f"pod {pod['metadata']['name']}")
         task.add_done_callback(lambda done: self._forget(uid, done))
 
-    def _address(self, pod: Json, node: Node) -> str:
+    def _address(self, uid: str, pod: Json, node: Node) -> str:
+        """Choose the loopback address that has been free for longest; with more pods than there are, some share one."""
         if pod["spec"].get("hostNetwork"):
             return node.address
-        self._addresses += 1
-        return f"127.{64 + node.index}.{self._addresses >> 8 & 0xFF}.{self._addresses & 0xFF}"
+        taken = set(self._addresses.values())
+        for _ in range(HOSTS):
+            self._last_host = self._last_host % HOSTS + 1
+            address = f"{self._network}.{self._last_host}"
+            if address not in taken:
+                break
+        self._addresses[uid] = address
+        return address
 
     def _forget(self, uid: str, task: asyncio.Task[None]) -> None:
         del self._workers[uid]
         del self._tasks[uid]
+        self._addresses.pop(uid, None)
         if not task.cancelled() and (error := task.exception()):
             _log.error("%s broke", task.get_name(), exc_info=error)
 
