@@ -2,8 +2,7 @@
 
 from typing import Any, Dict
 
-from chaos_gpu.errors import NotLanded, UsageError
-from chaos_gpu.faults import engine
+from chaos_gpu.faults.engine import inject_planned
 from chaos_gpu.faults.run import armed_run
 
 __all__ = ["kill_during_save", "preempt"]
@@ -69,13 +68,6 @@ def preempt(
 
 
 def _inject(configuration: Dict[str, Any], fault: str) -> Dict[str, Any]:
-    run = armed_run(configuration)
-    plan = run.plans.get(fault)
-    if plan is None:
-        raise UsageError(f"fault {fault!r} is not in the guard's plan", remedy="name it in the method itself")
-    if not plan.objects:
-        raise NotLanded(f"{fault}: {'; '.join(plan.obstacles.values())}")
-    landed = engine.inject(run, plan).landed
-    assert landed is not None  # noqa: S101 - inject raises otherwise
+    landed = inject_planned(armed_run(configuration), fault)
     shown = {key: landed.evidence.get(key) for key in ("fraction", "files", "misses")}
     return {"fault": fault, "node": landed.node, "text": landed.text, **shown}

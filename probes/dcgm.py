@@ -1,6 +1,7 @@
 """Probes of layer 2, device health: what DCGM says, and whom it reaches."""
 
 import time
+from collections.abc import Callable
 from typing import Any, Dict
 
 from chaos_gpu.criteria.dcgm import reach
@@ -44,10 +45,11 @@ def diagnosis_reads_right(configuration: Dict[str, Any], fault: str, level: int 
     run = armed_run(configuration)
     if level not in (1, 2, 3, 4):
         raise UsageError(f"there is no level {level!r}", remedy="one of 1, 2, 3, 4")
+    node = run.planned(fault).target.node
     if level > 1:
-        _require_idle(run, _node(run, fault), level)
+        _require_idle(run, node, level)
     commands = {**_DISCOVERY, "diag": ["diag", "-r", str(level), "-j"]}
-    seen = ask(run, f"{fault}-r{level}", _node(run, fault), commands, limit_s=run.settings.diagnosis_s)
+    seen = ask(run, f"{fault}-r{level}", node, commands, limit_s=run.settings.diagnosis_s)
     uuids = [str(gpu["uuid"]) for gpu in seen.gpus]
     judged = reach.judge_diagnosis(seen.said["diag"], seen.said["discovery"], uuids, level)
     return run.publish([run.record("DEV-08", judged)])
@@ -64,11 +66,7 @@ def health_grades_right(configuration: Dict[str, Any], fault: str) -> Dict[str, 
     Raises: NotLanded when the fault did not land, or dcgmi could not be run there.
     """
     run = armed_run(configuration)
-    landed, sample = landed_of(run, fault), _sample(run, fault)
-    seen = ask(run, f"{fault}-grade", landed.node, _HEALTH, limit_s=_COMMAND_S)
-    health, discovery, before = seen.said["health"], seen.said["discovery"], str(landed.evidence["health_before"])
-    judged = reach.judge_grade(health, discovery, sample, landed.gpu_uuid, before)
-    return run.publish([run.record("DEV-08", judged)])
+    return run.publish([run.record("DEV-08", _by_health(run, fault, "grade", reach.judge_grade))])
 
 
 def health_sees_error(configuration: Dict[str, Any], fault: str) -> Dict[str, Any]:
@@ -82,11 +80,7 @@ def health_sees_error(configuration: Dict[str, Any], fault: str) -> Dict[str, An
     Raises: NotLanded when the fault did not land, or dcgmi could not be run there.
     """
     run = armed_run(configuration)
-    landed, sample = landed_of(run, fault), _sample(run, fault)
-    seen = ask(run, f"{fault}-watch", landed.node, _HEALTH, limit_s=_COMMAND_S)
-    health, discovery, before = seen.said["health"], seen.said["discovery"], str(landed.evidence["health_before"])
-    judged = reach.judge_health_watch(health, discovery, sample, landed.gpu_uuid, before)
-    return run.publish([run.record("DEV-09", judged)])
+    return run.publish([run.record("DEV-09", _by_health(run, fault, "watch", reach.judge_health_watch))])
 
 
 def error_exported(configuration: Dict[str, Any], fault: str) -> Dict[str, Any]:
@@ -157,15 +151,23 @@ def error_gone(configuration: Dict[str, Any], fault: str) -> Dict[str, Any]:
     return run.publish([run.record("DEV-09", _until_passed(run, look, run.settings.echo_s))])
 
 
+def _by_health(run: Run, fault: str, name: str, judge: Callable[..., Judgement]) -> Judgement:
+    """Ask the node's health once, and have it judged against what it said before the injection."""
+    landed, sample = landed_of(run, fault), _sample(run, fault)
+    seen = ask(run, f"{fault}-{name}", landed.node, _HEALTH, limit_s=_COMMAND_S)
+    health, discovery, before = seen.said["health"], seen.said["discovery"], str(landed.evidence["health_before"])
+    return judge(health, discovery, sample, landed.gpu_uuid, before)
+
+
 def _put(landed: Landed) -> reach.Put:
     told = landed.evidence
     return reach.Put(float(told["prior"]), float(told["value"]), str(told["health_before"]), bool(told["watch_set"]))
 
 
-def _until_passed(run: Run, look: Any, limit_s: float) -> Judgement:
+def _until_passed(run: Run, look: Callable[[int], Judgement], limit_s: float) -> Judgement:
     """Look again until it passes or the time is over; there is a first look in any case."""
     end_s, number = time.monotonic() + limit_s, 1
-    judged: Judgement = look(number)
+    judged = look(number)
     while judged.outcome is not Outcome.PASS and time.monotonic() < end_s:
         run.pause(0.5)
         number += 1
@@ -181,13 +183,6 @@ def _require_idle(run: Run, node: str, level: int) -> None:
             f"r{level} uses every GPU of {node}, which runs {', '.join(work[:3])}, not part of this run",
             remedy="repeat it when the node is idle, or cordon the node before",
         )
-
-
-def _node(run: Run, fault: str) -> str:
-    plan = run.plans.get(fault)
-    if plan is None:
-        raise UsageError(f"fault {fault!r} is not in the guard's plan", remedy="name one of the method's faults")
-    return plan.target.node
 
 
 def _sample(run: Run, fault: str) -> Injection:

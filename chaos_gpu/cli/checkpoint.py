@@ -63,7 +63,7 @@ def checkpoint(path: str, against: str, shallow: bool, exit_code: bool, as_json:
     if as_json:
         print_json(document)
     else:
-        from chaos_gpu.cli.checkpoints import show
+        from chaos_gpu.cli.checkpoint_text import show
 
         show(document)
     return _code(document, bool(against)) if exit_code else PASS

@@ -9,7 +9,7 @@ from typing import Any
 from chaos_gpu.cluster.client import JsonObject
 from chaos_gpu.criteria.xid.catalog import lookup
 from chaos_gpu.errors import Refused, TargetError, UsageError
-from chaos_gpu.faults.names import marker_of
+from chaos_gpu.faults.names import GPU, marker_of
 from chaos_gpu.faults.plan import Plan
 from chaos_gpu.faults.planning import Aim, GpuFaultArguments, Planning
 from chaos_gpu.faults.pods import node_pod, payload_pod, run_labels
@@ -21,7 +21,6 @@ from chaos_gpu.faults.xid import check_name, foreseen_by, obstacles, pod_name
 KIND, PAYLOAD = "application-xid", "application_xid"
 DEEDS = {13: "stores to an odd address", 31: "stores where no memory is", 43: "traps"}
 """What our process does, by the code that the driver reports it under."""
-GPU = "nvidia.com/gpu"
 SHARED = "/shared"
 SHARING = "nvidia.com/gpu.sharing-strategy"
 """GPU feature discovery's label; `time-slicing` and `mps` give one GPU to several pods."""

@@ -99,7 +99,7 @@ def _plan(
         undo="none: a killed process stays killed; instead: the run's own trainings are deleted",
         deadline_s=settings.deadline_s + settings.resume_s,
         facts={"marker": marker_of(run, fault), **how},
-        pod=_injector(settings, run, fault, aim, spec),
+        pod=_injector(settings, run, fault, aim, spec) if settings.job else None,
         objects=tuple(_made(planning, fault, aim.target.node, roles)) if settings.job else (),
         obstacles=dict.fromkeys(JUDGED, lacking) if lacking else {},
     )

@@ -6,7 +6,7 @@ from typing import Any
 from chaos_gpu.criteria.attribution import names_record
 from chaos_gpu.criteria.timeline import Landed, Timeline
 from chaos_gpu.criteria.xid.coverage import Sighting, Told, Watcher, sightings
-from chaos_gpu.faults.observe import landed_of, timeline
+from chaos_gpu.faults.observe import events_about, landed_of, timeline
 from chaos_gpu.faults.plan import Plan
 from chaos_gpu.faults.run import Run
 
@@ -82,10 +82,8 @@ class _Events:
     def look(self) -> None:
         """List them once."""
         asked_s = time.monotonic()
-        fields = f"involvedObject.kind=Node,involvedObject.name={self._landed.node}"
-        for event in self._run.api.items("/api/v1/events", fields=fields):
-            stamp = str(event["metadata"]["uid"]), int(event.get("count") or 1)  # one that comes again counts anew
-            if stamp in self._known or event.get("reason") == "ChaosGpuExercise":
+        for stamp, event in events_about(self._run.api, self._landed.node):
+            if stamp in self._known:
                 continue
             self._known.add(stamp)
             if names_record(str(event.get("message", "")), self._landed, on_target=True):

@@ -7,11 +7,11 @@ from chaos_gpu.cluster.client import JSON_PATCH, JsonObject
 from chaos_gpu.cluster.clock import compare_clocks
 from chaos_gpu.cluster.watch import Change, Recorder
 from chaos_gpu.criteria.timeline import Landed
-from chaos_gpu.errors import Conflict, Invalid, NotLanded, Refused, TargetError, UsageError
+from chaos_gpu.errors import Conflict, Invalid, NotLanded, Refused, TargetError
 from chaos_gpu.faults import intent, ours
 from chaos_gpu.faults.keeper import Keeper
 from chaos_gpu.faults.ledger import utc
-from chaos_gpu.faults.names import EXERCISE, LEASE, NAMESPACE, collection_of, jobs_path
+from chaos_gpu.faults.names import EXERCISE, EXERCISE_REASON, LEASE, NAMESPACE, collection_of, jobs_path
 from chaos_gpu.faults.observe import events_on, kept
 from chaos_gpu.faults.plan import Plan
 from chaos_gpu.faults.pods import CONTAINER, events_of, reverter_job, start_job, start_pod
@@ -25,9 +25,7 @@ def inject_planned(run: Run, fault: str) -> Landed:
     Raises: UsageError for one that is not in it, NotLanded for one that had nothing to act on when it was planned;
     otherwise as `inject`.
     """
-    plan = run.plans.get(fault)
-    if plan is None:
-        raise UsageError(f"fault {fault!r} is not in the guard's plan", remedy="name it in the method itself")
+    plan = run.planned(fault)
     if plan.pod is None and not plan.changes:
         raise NotLanded(f"{fault}: {'; '.join(plan.obstacles.values())}")
     landed = inject(run, plan).landed
@@ -129,7 +127,7 @@ def _event(run: Run, plan: Plan) -> JsonObject:
         "kind": "Event",
         "metadata": {"generateName": "chaos-gpu-", "namespace": "default"},
         "involvedObject": {"kind": "Node", "name": plan.target.node, "uid": plan.target.node_uid, "apiVersion": "v1"},
-        "reason": "ChaosGpuExercise",
+        "reason": EXERCISE_REASON,
         "message": f"this is an exercise: run {run.id} of {run.owner} injects {plan.change}",
         "type": "Normal",
         "source": {"component": "chaos-gpu"},

@@ -4,19 +4,17 @@ from pydantic import Field
 
 from chaos_gpu.cluster.client import JsonObject
 from chaos_gpu.errors import Refused
-from chaos_gpu.faults.names import INJECTOR, NAMESPACE, marker_of
+from chaos_gpu.faults.names import GPU, INJECTOR, NAMESPACE, marker_of
 from chaos_gpu.faults.plan import Plan
 from chaos_gpu.faults.planning import GpuFaultArguments, Planning
-from chaos_gpu.faults.pods import PROC_DRIVER, payload_pod, run_labels
+from chaos_gpu.faults.pods import PROC_DRIVER, need_go, payload_pod, run_labels
 from chaos_gpu.faults.records import obstacle
 from chaos_gpu.faults.settings import Settings
 from chaos_gpu.faults.xid import check_name, pod_name
-from chaos_gpu.payloads.undo import GO
 
 KIND, PAYLOAD = "gpu-job", "gpu_job"
 JUDGED_BY_RECORDS = ("DEV-02", "DEV-03", "DEV-05")
 """What is judged of such a job by the platform's records."""
-GPU = "nvidia.com/gpu"
 
 
 class JobArguments(GpuFaultArguments):
@@ -62,8 +60,7 @@ def _job(settings: Settings, run: str, wanted: JobArguments, node: str) -> JsonO
     container = pod["spec"]["containers"][0]
     container["resources"]["limits"][GPU] = str(wanted.gpus)
     container["volumeMounts"].append({"name": "driver", "mountPath": f"/node{PROC_DRIVER}", "readOnly": True})
-    key = {"name": f"chaos-gpu-run-{run}", "key": GO}  # without it, a pod that comes late cannot start
-    container["env"] = [{"name": "CHAOS_GPU_GO", "valueFrom": {"configMapKeyRef": key}}]
+    need_go(pod, run)
     pod["spec"]["volumes"].append({"name": "driver", "hostPath": {"path": PROC_DRIVER}})
     pod["spec"] |= {
         "nodeName": node,

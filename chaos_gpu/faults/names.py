@@ -14,6 +14,7 @@ LEDGER = "chaos-gpu/ledger"
 TARGET = "chaos-gpu/target"
 PROTECTED = "chaos-gpu/protected"
 EXERCISE = "chaos-gpu/exercise"
+EXERCISE_REASON = "ChaosGpuExercise"
 DETECTOR = "chaos-gpu/detector"
 DETECTOR_PROFILE = "chaos-gpu/detector-profile"
 REMEDIATOR = "chaos-gpu/remediator"
@@ -23,6 +24,7 @@ RUNNER = "chaos-gpu-runner"
 REVERTER = "chaos-gpu-reverter"
 INJECTOR = "chaos-gpu-injector"
 
+GPU = "nvidia.com/gpu"
 GPU_NODES = "nvidia.com/gpu.present=true"
 
 RUN_ID = re.compile(r"[a-z0-9]([-a-z0-9]{0,30}[a-z0-9])?")

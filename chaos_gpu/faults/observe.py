@@ -1,7 +1,7 @@
 """Turn what the recorder saw of the nodes into the timeline that the judges read."""
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from chaos_gpu.cluster.client import Api, JsonObject
 from chaos_gpu.cluster.watch import Change
@@ -10,6 +10,7 @@ from chaos_gpu.criteria.device import condition_naming
 from chaos_gpu.criteria.timeline import Landed, NodeState, Timeline
 from chaos_gpu.errors import ApiError, ApiUnavailable, NotLanded
 from chaos_gpu.faults.detectors import Watchers
+from chaos_gpu.faults.names import EXERCISE_REASON
 from chaos_gpu.faults.run import Run, Stamp
 
 CATCH_UP_S = 5.0
@@ -128,12 +129,14 @@ def events_naming(run: Run, fault: str) -> list[str]:
 
 def events_on(api: Api, node: str) -> dict[Stamp, str]:
     """List the Events about a node, but for our own: (UID, count) → message. One that comes again counts anew."""
-    events = api.items("/api/v1/events", fields=f"involvedObject.kind=Node,involvedObject.name={node}")
-    return {
-        (str(event["metadata"]["uid"]), int(event.get("count") or 1)): str(event.get("message", ""))
-        for event in events
-        if event.get("reason") != "ChaosGpuExercise"
-    }
+    return {stamp: str(event.get("message", "")) for stamp, event in events_about(api, node)}
+
+
+def events_about(api: Api, node: str) -> Iterator[tuple[Stamp, JsonObject]]:
+    """Yield the Events about a node, but for our own, as they are now."""
+    for event in api.items("/api/v1/events", fields=f"involvedObject.kind=Node,involvedObject.name={node}"):
+        if event.get("reason") != EXERCISE_REASON:
+            yield (str(event["metadata"]["uid"]), int(event.get("count") or 1)), event
 
 
 def kept(node: JsonObject) -> JsonObject:

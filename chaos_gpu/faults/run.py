@@ -83,6 +83,13 @@ class Run:
         if self.lost:
             raise ApiUnavailable(f"run {self.id} stops: {self.lost}", remedy=f"chaos-gpu status {self.id}")
 
+    def planned(self, fault: str) -> Plan:
+        """Return a fault's plan. Raises UsageError for one that the guard did not plan."""
+        found = self.plans.get(fault)
+        if found is None:
+            raise UsageError(f"fault {fault!r} is not in the guard's plan", remedy="name it in the method itself")
+        return found
+
     def injection(self, fault: str) -> Injection:
         """Return a fault that was injected. Raises UsageError for a name that this run does not know."""
         found = self.injections.get(fault)

@@ -5,7 +5,7 @@ from typing import Any
 
 from chaos_gpu.cluster.client import JsonObject
 from chaos_gpu.errors import TargetError, UsageError
-from chaos_gpu.faults.names import EXERCISE
+from chaos_gpu.faults.names import EXERCISE, GPU
 from chaos_gpu.faults.observe import schedulable
 from chaos_gpu.faults.run import Run
 from chaos_gpu.faults.targets import gpu_nodes, raised_conditions
@@ -76,7 +76,7 @@ def _picture(node: JsonObject, run: Run) -> dict[str, Any]:
     meta, status = node["metadata"], node.get("status") or {}
     conditions = {each["type"]: each["status"] for each in status.get("conditions") or ()}
     note = str((meta.get("annotations") or {}).get(EXERCISE, ""))
-    offers = {kind: (status.get(kind) or {}).get("nvidia.com/gpu", "0") for kind in ("capacity", "allocatable")}
+    offers = {kind: (status.get(kind) or {}).get(GPU, "0") for kind in ("capacity", "allocatable")}
     return {
         "name": meta["name"],
         "ready": conditions.get("Ready") == "True",

@@ -28,7 +28,8 @@ import time
 from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Optional
 
-from chaos_gpu.payloads.node import POLL_S, Found, KernelLog, boot_id, choose, gpus_of_node, say, when_told_to_go
+from chaos_gpu.payloads.events import say
+from chaos_gpu.payloads.node import POLL_S, Found, KernelLog, boot_id, choose, gpus_of_node, when_told_to_go
 
 SHARED = Path(os.environ.get("CHAOS_GPU_SHARED", "/shared"))
 LIBCUDA, LIBNVML = "libcuda.so.1", "libnvidia-ml.so.1"

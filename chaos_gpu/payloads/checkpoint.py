@@ -8,27 +8,21 @@ Spec (JSON):
 Events: reading {bytes, total}, then answer {document}, or failed {reason}. Exit 0 answered, 3 it cannot be judged.
 """
 
-import datetime
 import json
 import os
 import resource
 import sys
 import time
-from typing import Any, List
+from typing import List
 
 from chaos_gpu.payloads.checkpoint_document import inspect
 from chaos_gpu.payloads.checkpoint_files import CheckpointError, Files
+from chaos_gpu.payloads.events import say
 
 MEMORY_LIMIT_BYTES = 2 << 30
 CPU_LIMIT_S = 15
 CPU_LIMIT_S_PER_GIB = 3
 TELL_EVERY_S = 0.1
-
-
-def tell(event: str, **facts: Any) -> None:
-    """Print one event."""
-    now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="microseconds")
-    print(json.dumps({"event": event, "at": now, **facts}), flush=True)
 
 
 class Progress:
@@ -43,7 +37,7 @@ class Progress:
         now = time.monotonic()
         if now - self.told_at > TELL_EVERY_S:
             self.told_at = now
-            tell("reading", bytes=self.bytes, total=self.total)
+            say("reading", bytes=self.bytes, total=self.total)
 
 
 def bytes_on_disk(paths: List[str]) -> int:
@@ -81,9 +75,9 @@ def main(argv: List[str]) -> int:
     try:
         document = inspect(spec["path"], against, deep, Progress(size if deep else 0).tick)
     except CheckpointError as error:
-        tell("failed", reason=str(error))
+        say("failed", reason=str(error))
         return 3
-    tell("answer", document=document)
+    say("answer", document=document)
     return 0
 
 

@@ -33,7 +33,8 @@ from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
-from chaos_gpu.payloads.node import choose, gpus_of_node, say, when_told_to_go
+from chaos_gpu.payloads.events import say
+from chaos_gpu.payloads.node import choose, gpus_of_node, when_told_to_go
 
 OFFSET_S = 1
 RESTORED_OFFSET_S = 2

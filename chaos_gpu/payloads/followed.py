@@ -1,7 +1,5 @@
 """A training and the store that it saves to: its saves as they end, and what the store holds at one moment."""
 
-import datetime
-import json
 import os
 import signal
 import time
@@ -10,6 +8,7 @@ from typing import Any, Dict, Iterator, List, Optional
 
 from chaos_gpu.payloads.checkpoint_document import inspect
 from chaos_gpu.payloads.checkpoint_files import CheckpointError
+from chaos_gpu.payloads.events import say
 from chaos_gpu.payloads.freezer import MARK, STORE, carriers_of, environment_of
 from chaos_gpu.payloads.store_watch import Save, StoreWatch, picture
 
@@ -37,12 +36,6 @@ class TooSlow(Exception):
     """The store does not answer in time; no reader takes this for a finding about one of its files."""
 
 
-def say(event: str, **facts: Any) -> None:
-    """Print one event; a reader follows this log line by line."""
-    now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="microseconds")
-    print(json.dumps({"event": event, "at": now, **facts}), flush=True)
-
-
 class Followed:
     """One training and the store that it saves to, from the first process that is seen of it."""
 
@@ -52,7 +45,6 @@ class Followed:
         self.watch: Optional[StoreWatch] = None
         self.told = 0
         self.least = -1
-        self.violated_ns = 0
 
     def attach(self) -> bool:
         """Find a process and the directory; False when there is none yet. Keeps the directory open beyond its mount."""
@@ -73,11 +65,9 @@ class Followed:
         """Take in what changed in the store, and how many checkpoints are complete at this moment."""
         if not self.watch:
             return None
-        now_ns = time.monotonic_ns()
-        current = self.watch.look(now_ns)
+        current = self.watch.look(time.monotonic_ns())
         if self.watch.finished:
             complete = len(self.watch.complete())
-            self.violated_ns = self.violated_ns or (now_ns if not complete else 0)
             self.least = complete if self.least < 0 else min(self.least, complete)
         return current
 

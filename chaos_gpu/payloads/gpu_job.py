@@ -16,7 +16,8 @@ import time
 from pathlib import Path
 from typing import Any, Dict, List
 
-from chaos_gpu.payloads.node import gpus_of_node, say, when_told_to_go
+from chaos_gpu.payloads.events import say
+from chaos_gpu.payloads.node import gpus_of_node, when_told_to_go
 
 UNSAID = ("all", "none", "void", "")
 

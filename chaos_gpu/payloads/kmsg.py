@@ -25,6 +25,7 @@ import time
 from pathlib import Path
 from typing import Any, Dict, List, Optional
 
+from chaos_gpu.payloads.events import say
 from chaos_gpu.payloads.node import (
     NVIDIA_PATH,
     POLL_S,
@@ -34,7 +35,6 @@ from chaos_gpu.payloads.node import (
     boot_id,
     choose,
     gpus_of_node,
-    say,
     when_told_to_go,
 )
 

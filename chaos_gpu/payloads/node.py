@@ -1,11 +1,9 @@
-"""What payloads share that work on a GPU node: how they speak, the node's GPUs, its kernel log, being told to go.
+"""What payloads share that work on a GPU node: the node's GPUs, its kernel log, being told to go.
 
 Environment (set where a node is not a real one): KMSG_FILE_PATH to read the kernel log (/dev/kmsg), NVIDIA_PROC_PATH
 (the node's /proc/driver/nvidia, mounted below /node).
 """
 
-import datetime
-import json
 import os
 import re
 import signal
@@ -30,12 +28,6 @@ class Found(NamedTuple):
         """Say it as evidence."""
         text = self.text.decode(errors="replace")
         return {"seq": self.seq, "kernel_us": self.usec, "flag": self.flag, "text": text}
-
-
-def say(event: str, **facts: Any) -> None:
-    """Print one event; a reader follows this log line by line."""
-    now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="microseconds")
-    print(json.dumps({"event": event, "at": now, **facts}), flush=True)
 
 
 def gpus_of_node() -> List[Dict[str, Any]]:

@@ -31,8 +31,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Sequence
 
+from chaos_gpu.payloads.events import say
 from chaos_gpu.payloads.eviction import BY_API, remove_pod
-from chaos_gpu.payloads.followed import Followed, look_into, say
+from chaos_gpu.payloads.followed import Followed, look_into
 from chaos_gpu.payloads.freezer import ENDED, MARK, POD, Freezer, carriers_of, environment_of, process_state, writers
 from chaos_gpu.payloads.store_watch import Save, StoreWatch
 
@@ -167,7 +168,7 @@ class Hunt:
         assert freezer is not None  # noqa: S101 - set before
         try:
             return self._try_frozen(watch, save, freezer)
-        except BaseException:
+        except BaseException:  # raised again: whatever ends the try, nobody stays frozen
             with suppress(OSError):
                 freezer.thaw()
             raise

@@ -210,7 +210,7 @@ def diagnosed(monkeypatch: pytest.MonkeyPatch, level: int, work: list[str], allo
     said = {"diag": {"rc": 0, "out": ""}, "discovery": {"rc": 0, "out": ""}}
     run = any_run(
         guard=SimpleNamespace(allow_foreign_work=allowed),
-        plans={"bad": plan},
+        planned=lambda fault: plan,
         record=lambda *judged: judged,
         publish=lambda verdicts: {"verdicts": verdicts},
     )

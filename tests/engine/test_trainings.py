@@ -157,7 +157,7 @@ def test_who_is_removed_by_force_has_no_grace_to_judge(tmp_path: Path, means: st
 
 def test_without_a_training_nothing_is_injected(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = plan_kill(cast("Any", Planned("", 1)), KillArguments(fault="kill"))
-    run = SimpleNamespace(plans={"kill": plan})
+    run = SimpleNamespace(planned=lambda fault: plan)
     monkeypatch.setattr("chaos_gpu.actions.checkpoint.armed_run", lambda configuration: run)
     monkeypatch.setattr("chaos_gpu.faults.engine.inject", lambda *_: pytest.fail("it was injected"))
     with pytest.raises(NotLanded, match="no training is given"):
