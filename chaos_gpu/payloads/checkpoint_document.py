@@ -5,7 +5,7 @@ import os
 import re
 from typing import Any, Dict, List, Optional, Tuple
 
-from chaos_gpu.payloads.checkpoint_files import CheckpointError, Files, Tick, Torn, names_in, no_tick, shown
+from chaos_gpu.payloads.checkpoint_files import CheckpointError, Files, Tick, Torn, names_in, no_tick, real_path, shown
 from chaos_gpu.payloads.checkpoint_kinds import MEMBER, STAGING, kind_step, members_of, read_one
 from chaos_gpu.payloads.checkpoint_parts import split_step
 from chaos_gpu.payloads.checkpoint_reading import COMPONENTS, Reading
@@ -66,7 +66,7 @@ def _inspect(path: str, against: str, deep: bool, tick: Tick) -> Dict[str, Any]:
 
 def _there(path: str) -> str:
     try:
-        real = os.path.realpath(path)
+        real = real_path(path)
         os.stat(real)
     except (OSError, ValueError) as error:
         raise CheckpointError(f"{shown(path)} is not there: {getattr(error, 'strerror', None) or error}") from None

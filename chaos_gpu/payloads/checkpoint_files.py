@@ -4,6 +4,7 @@ Shared by the modules of the checkpoint reader, which a pod gets as one file; th
 """
 
 import os
+import re
 import stat
 import zlib
 from contextlib import contextmanager, suppress
@@ -11,6 +12,10 @@ from typing import Callable, Dict, Iterator, List, Optional
 
 CHUNK_BYTES = 1 << 19
 """What stays in a processor's second cache between the read and the checksum."""
+
+HELD = re.compile(r"/proc/self/fd/\d+(?![^/])")
+"""A directory that this process holds open: its mount may be another container's, where alone its name says anything."""
+MOST_LINKS = 40
 
 Tick = Callable[[int], None]
 
@@ -90,7 +95,7 @@ class Files:
     """
 
     def __init__(self, root: str, tick: Tick = no_tick) -> None:
-        self.root = os.path.realpath(root)
+        self.root = real_path(root)
         self.tick = tick
         self.changed: List[str] = []
         self.expected: Dict[str, int] = {}
@@ -98,7 +103,7 @@ class Files:
     def inside(self, path: str) -> str:
         """Return the path with links resolved. Raises CheckpointError where it leads out of the root."""
         try:
-            real = os.path.realpath(path)
+            real = real_path(path)
         except (OSError, ValueError) as error:
             raise CheckpointError(f"{shown(path)} is no path: {error}") from None
         if real != self.root and not real.startswith(self.root.rstrip("/") + "/"):
@@ -161,6 +166,37 @@ class Files:
             if len(found) > 200_000:
                 raise CheckpointError(f"{shown(path)} holds more than 200,000 files")
         return found
+
+
+def real_path(path: str) -> str:
+    """Resolve links as `os.path.realpath` does; below a directory that is held open, by that and not by its name.
+
+    Raises: CheckpointError where a link leads out of a directory held open; OSError where there is none.
+    """
+    held = HELD.match(path)
+    if not held or not os.path.isdir(held[0]):
+        return os.path.realpath(path)
+    home, waiting = os.readlink(held[0]), path[held.end() :].split("/")[::-1]
+    done: List[str] = []
+    links = 0
+    while waiting:
+        part = waiting.pop()
+        if part == ".." and not done:
+            raise CheckpointError(f"{shown(path)} leads out of the store")
+        if part in ("", ".", ".."):
+            done = done[:-1] if part == ".." else done
+            continue
+        try:
+            target = os.readlink("/".join([held[0], *done, part]))
+        except OSError:
+            done.append(part)
+            continue
+        links += 1
+        if links > MOST_LINKS or target.startswith("/") and not f"{target}/".startswith(f"{home}/"):
+            raise CheckpointError(f"{shown(path)} leads out of the store")
+        done = [] if target.startswith("/") else done
+        waiting += (target[len(home) :] if target.startswith("/") else target).split("/")[::-1]
+    return "/".join([held[0], ".", *done])
 
 
 def names_in(path: str) -> List[str]:
