@@ -3,7 +3,7 @@
 from chaos_gpu.cluster.client import JsonObject
 from chaos_gpu.criteria.dcgm.injection import Injection, injection
 from chaos_gpu.errors import Refused
-from chaos_gpu.faults.dcgm_pods import check_engine, dcgm_pod
+from chaos_gpu.faults.dcgm_pods import Engine, dcgm_pod, engine_on
 from chaos_gpu.faults.detectors import Detector
 from chaos_gpu.faults.names import marker_of
 from chaos_gpu.faults.plan import Plan
@@ -12,7 +12,7 @@ from chaos_gpu.faults.pods import run_labels
 from chaos_gpu.faults.xid import check_name, foreseen_by, pod_name
 
 KIND = "dcgm"
-CRITERION = "DEV-09"
+READ_RIGHT, CRITERION = "DEV-08", "DEV-09"
 
 
 class DcgmArguments(GpuFaultArguments):
@@ -34,8 +34,8 @@ class DcgmArguments(GpuFaultArguments):
 def plan_dcgm(planning: Planning, wanted: DcgmArguments) -> Plan:
     """Decide one injection into DCGM. Nothing is changed.
 
-    Raises: UsageError for bad input, TargetError without a target, Refused where there is no engine that can be
-    injected into, or for what would stay.
+    Raises: UsageError for bad input, TargetError without a target, Refused where the node's engine takes no injections,
+    or for what would stay. A node without any is no refusal: then nothing can be judged there.
     """
     check_name(wanted.fault)
     sample = injection(wanted.error, wanted.field, wanted.value)
@@ -45,7 +45,9 @@ def plan_dcgm(planning: Planning, wanted: DcgmArguments) -> Plan:
             remedy="if that may be, give allow_sticky: true, and restart the node's nvidia-dcgm pod afterwards",
         )
     aim, settings = planning.aim(wanted), planning.settings
-    check_engine(planning.api, aim.target.node)
+    engine = engine_on(planning.api, aim.target.node)
+    if engine.there and engine.closed:
+        raise Refused(engine.closed, remedy=engine.remedy)
     watching = _watching(planning)
     return Plan(
         fault=wanted.fault,
@@ -58,12 +60,18 @@ def plan_dcgm(planning: Planning, wanted: DcgmArguments) -> Plan:
         deadline_s=settings.deadline_s,
         facts=_facts(planning.run, wanted.fault, sample),
         pod=_injector(planning, wanted.fault, sample, aim),
-        obstacles={} if watching else {CRITERION: "no detector is known to watch DCGM's health"},
+        obstacles=_obstacles(engine, watching),
     )
 
 
 def _watching(planning: Planning) -> list[Detector]:
     return [each for each in planning.watchers.detectors if each.profile.dcgm]
+
+
+def _obstacles(engine: Engine, watching: list[Detector]) -> dict[str, str]:
+    if engine.closed:
+        return dict.fromkeys((READ_RIGHT, CRITERION), f"{engine.closed}: {engine.remedy}")
+    return {} if watching else {CRITERION: "no detector is known to watch DCGM's health"}
 
 
 def _undo(sample: Injection) -> str:

@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from chaos_gpu.cluster.client import Api, JsonObject
-from chaos_gpu.errors import ApiError, ApiUnavailable, Conflict, NotLanded, Refused
+from chaos_gpu.errors import ApiError, ApiUnavailable, Conflict, NotLanded
 from chaos_gpu.faults.names import NAMESPACE, pods_path
 from chaos_gpu.faults.pods import events_of, need_go, node_pod, run_labels, start_pod
 from chaos_gpu.faults.run import Run
@@ -15,6 +15,7 @@ from chaos_gpu.faults.settings import Settings
 PAYLOAD = "dcgm"
 ENGINES = ("nvidia-dcgm", "nvidia-dcgm-dra")
 EXPORTERS = ("nvidia-dcgm-exporter", "dcgm-exporter")
+APP_LABELS = ("app", "app.kubernetes.io/name")
 REMOTE = "DCGM_REMOTE_HOSTENGINE_INFO"
 METRICS_PORT = 9400
 TURN_ON = (
@@ -44,25 +45,54 @@ class Reading(NamedTuple):
     gpus: list[dict[str, Any]]
 
 
-def check_engine(api: Api, node: str) -> None:
-    """Refuse where no sample can be injected: an embedded engine takes none, and one without dcgmi neither.
+class Engine(NamedTuple):
+    """Whether samples can be put into a node's DCGM.
 
-    Raises: Refused with the remedy.
+    Attributes:
+        there: whether the node has DCGM at all, an exporter's embedded engine counted.
+        closed: why it takes no sample, "" where it does.
+        remedy: for that.
     """
-    pods = _on(api, node)
+
+    there: bool = True
+    closed: str = ""
+    remedy: str = ""
+
+
+def engine_on(api: Api, node: str) -> Engine:
+    """Look for the DCGM engine of a node."""
+    return _engine(node, _on(api, node))
+
+
+def engines_by_node(api: Api, nodes: Sequence[str]) -> dict[str, Engine]:
+    """Look for the DCGM engines of many nodes, with one list for all."""
+    found: dict[str, list[JsonObject]] = {node: [] for node in nodes}
+    words = ",".join((*ENGINES, *EXPORTERS))
+    for label in APP_LABELS:
+        for pod in api.items("/api/v1/pods", labels=f"{label} in ({words})"):
+            if _here(pod) and pod["spec"].get("nodeName") in found:
+                found[pod["spec"]["nodeName"]].append(pod)
+    return {node: _engine(node, pods) for node, pods in found.items()}
+
+
+def _engine(node: str, pods: Sequence[JsonObject]) -> Engine:
+    """Say whether one takes samples: an embedded engine takes none, and one without dcgmi neither."""
     engines = [pod for pod in pods if _app(pod) in ENGINES]
     exporters = [pod for pod in pods if _app(pod) in EXPORTERS]
     if not engines and any(_remote(pod).startswith("localhost") for pod in exporters):
-        return  # the host's own engine: the injector finds it among the node's processes
+        return Engine()  # the host's own engine: the injector finds it among the node's processes
+    none = f"no standalone DCGM engine on node {node}"
+    if not engines and exporters:
+        return Engine(True, f"{none}: its dcgm-exporter has its embedded engine, which takes no injections", TURN_ON)
     if not engines:
-        what = "its dcgm-exporter has its embedded engine, into which nothing can be injected" if exporters else "none"
-        raise Refused(f"no standalone DCGM engine on node {node}: {what}", remedy=TURN_ON)
+        return Engine(False, f"{none}, and no exporter", TURN_ON)
     images = [str(each.get("image", "")) for pod in engines for each in pod["spec"].get("containers") or ()]
     if images and all("distroless" in image for image in images):
-        raise Refused(f"the DCGM engine on node {node} has no dcgmi: {images[0]}", remedy="use an image that is not")
+        return Engine(True, f"the DCGM engine on node {node} has no dcgmi: {images[0]}", "use an image that is not")
     if not any(_ready(pod) for pod in engines):
         name = f"{engines[0]['metadata']['namespace']}/{engines[0]['metadata']['name']}"
-        raise Refused(f"the DCGM engine on node {node} is not ready", remedy=f"see pod {name}")
+        return Engine(True, f"the DCGM engine on node {node} is not ready", f"see pod {name}")
+    return Engine()
 
 
 def metrics_url(api: Api, node: str) -> str:
@@ -146,7 +176,7 @@ def _here(pod: JsonObject) -> bool:
 
 def _app(pod: JsonObject) -> str:
     labels = pod["metadata"].get("labels") or {}
-    return str(labels.get("app") or labels.get("app.kubernetes.io/name") or "")
+    return next((str(labels[label]) for label in APP_LABELS if labels.get(label)), "")
 
 
 def _ready(pod: JsonObject) -> bool:

@@ -12,7 +12,12 @@ import pytest
 
 from chaos_gpu.errors import Refused, TargetError
 from chaos_gpu.faults import dcgm_pods
+from chaos_gpu.faults.dcgm import DcgmArguments, plan_dcgm
+from chaos_gpu.faults.detectors import Watchers
+from chaos_gpu.faults.plan import Plan
+from chaos_gpu.faults.planning import Aim
 from chaos_gpu.faults.settings import Settings
+from chaos_gpu.faults.targets import Target
 from chaos_gpu.lab.dcgm.dcgmi import answer
 from chaos_gpu.lab.dcgm.engine import opened, state_file
 from chaos_gpu.lab.dcgm.manifests import dcgm_objects
@@ -136,8 +141,8 @@ def on_host(found: list[Json]) -> None:
 
 
 def test_a_standalone_engine_is_found() -> None:
-    dcgm_pods.check_engine(pods(engine=True), "n")
-    dcgm_pods.check_engine(pods(engine=False, change=on_host), "n")
+    assert dcgm_pods.engine_on(pods(engine=True), "n") == dcgm_pods.Engine()
+    assert dcgm_pods.engine_on(pods(engine=False, change=on_host), "n") == dcgm_pods.Engine()
     assert dcgm_pods.metrics_url(pods(engine=True), "n") == "http://10.0.0.7:9400/metrics"
     assert dcgm_pods.metrics_url(pods(engine=True, change=hidden), "n") == ""
 
@@ -146,7 +151,6 @@ def test_a_standalone_engine_is_found() -> None:
     ("engine", "change", "says", "remedy"),
     [
         (False, lambda _: None, "embedded engine", "dcgm.enabled=true"),
-        (False, hidden, "no standalone DCGM engine on node n: none", "dcgm.enabled=true"),
         (True, distroless, "has no dcgmi", "image"),
         (True, starting, "not ready", "gpu-operator/nvidia-dcgm"),
     ],
@@ -155,8 +159,24 @@ def test_an_engine_that_takes_no_sample_is_refused(
     engine: bool, change: Callable[[list[Json]], None], says: str, remedy: str
 ) -> None:
     with pytest.raises(Refused, match=says) as refused:
-        dcgm_pods.check_engine(pods(engine=engine, change=change), "n")
+        planned(pods(engine=engine, change=change))
     assert remedy in refused.value.remedy
+
+
+def test_without_any_engine_nothing_can_be_judged_and_that_is_no_refusal() -> None:
+    lacking = planned(pods(engine=False, change=hidden)).obstacles
+    assert set(lacking) == {"DEV-08", "DEV-09"}
+    assert all("no standalone DCGM engine on node n" in why and "dcgm.enabled=true" in why for why in lacking.values())
+    assert set(planned(pods(engine=True)).obstacles) == {"DEV-09"}  # no detector watches DCGM's health
+
+
+def planned(api: Any) -> Plan:
+    """Plan an injection on a node with these pods, of a cluster without detectors."""
+    target = Target(node="n", node_uid="u", gpu={"index": "0"})
+    planning: Any = SimpleNamespace(
+        api=api, settings=Settings(), watchers=Watchers(), run="r1", aim=lambda _: Aim(target, [], {})
+    )
+    return plan_dcgm(planning, DcgmArguments(fault="bad", error="inforom"))
 
 
 def asked(monkeypatch: pytest.MonkeyPatch, run: Any, times: int, **more: Any) -> list[Json]:

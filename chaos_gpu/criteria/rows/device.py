@@ -156,6 +156,7 @@ DEVICE = Layer(
         _ADMISSION: ("health-policy",),
         _DURING_JOB: ("detector", "health-policy"),
         _WEEKLY: ("health-policy",),
+        _READ: ("dcgm-engine",),
         _REACHES: ("dcgm-agent",),
     },
     uses={
@@ -163,7 +164,6 @@ DEVICE = Layer(
         _ADMISSION: ("dcgm-engine",),
         _DURING_JOB: ("dcgm-engine",),
         _WEEKLY: ("dcgm-engine",),
-        _READ: ("dcgm-engine",),
         _REACHES: ("dcgm-engine", "dcgm-exporter"),
     },
 )
