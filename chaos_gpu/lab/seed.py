@@ -1,13 +1,13 @@
 """What the lab's cluster holds at first: nodes with GPUs, their leases, and the platform under test."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from chaos_gpu.lab.client import Api
 from chaos_gpu.lab.dcgm.manifests import dcgm_objects
 from chaos_gpu.lab.kubelet.devices import GPU_RESOURCE, GPUS_PER_NODE, PRODUCT, gpus_of
 from chaos_gpu.lab.kubelet.kubelet import LEASES, Node, lease
-from chaos_gpu.lab.platform.health_manifests import ADMITTED, HISTORY_DAYS, OLD_DAYS, health_objects, history
+from chaos_gpu.lab.platform.health_manifests import ADMITTED, health_objects, histories
 from chaos_gpu.lab.platform.manifests import journal_objects, platform_objects
 from chaos_gpu.lab.times import rfc3339
 
@@ -50,25 +50,16 @@ async def seed(api: Api, nodes: list[Node], without: list[str], defects: list[st
         await api.create(LEASES, lease(node.name))
     objects = [] if "detector" in without else platform_objects()
     objects += [] if {"detector", "journal"} & set(without) else journal_objects()
-    parts = {part: f"dcgm-{part}" not in without for part in ("engine", "exporter", "agent")}
-    objects += dcgm_objects(**parts)
-    objects += [*health_objects(poll_s=_POLICY_POLL_S), *_histories(nodes, defects)] if has_policy else []
+    engine, exporter, agent = (f"dcgm-{part}" not in without for part in ("engine", "exporter", "agent"))
+    objects += dcgm_objects(engine=engine, exporter=exporter, agent=agent)
+    fleet = {node.name: [gpu.uuid for gpu in gpus_of(node.index)] for node in nodes}
+    objects += [*health_objects(poll_s=_POLICY_POLL_S), *histories(fleet, defects)] if has_policy else []
     spaces: set[str] = set()
     for obj in objects:
         name = obj["metadata"]["name"] if obj["kind"] == "Namespace" else ""
         if name not in spaces:
             await api.create(_COLLECTIONS[obj["kind"]], obj)
         spaces |= {name} - {""}
-
-
-def _histories(nodes: list[Node], defects: list[str]) -> Iterator[Json]:
-    """Return the records of every node's last r2; the last node's are what a policy that skips its week leaves."""
-    for node in nodes:
-        last = node is nodes[-1]
-        if last and "policy-never-diagnoses" in defects:
-            continue
-        age_days = OLD_DAYS if last and "policy-skips-week" in defects else HISTORY_DAYS
-        yield history(node.name, [gpu.uuid for gpu in gpus_of(node.index)], age_days)
 
 
 def node_object(node: Node, annotations: Mapping[str, str]) -> Json:

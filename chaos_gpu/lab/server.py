@@ -20,7 +20,7 @@ import aiohttp
 from chaos_gpu.lab.apiserver.server import ApiServer, write_kubeconfig
 from chaos_gpu.lab.client import Api
 from chaos_gpu.lab.controllers.manager import Manager
-from chaos_gpu.lab.dcgm.nodes import write_engine_files, write_programs
+from chaos_gpu.lab.dcgm.nodes import FOUND_BY_R3, write_engine_files, write_programs
 from chaos_gpu.lab.kernel_log import KernelLog
 from chaos_gpu.lab.kubelet.devices import Devices, gpus_of, switches_of, write_driver_files, write_switch_files
 from chaos_gpu.lab.kubelet.environment import NodeEnvironment
@@ -33,8 +33,6 @@ from chaos_gpu.lab.seed import seed
 from chaos_gpu.lab.times import rfc3339
 
 READY_S = 60.0
-R3_FAULT = 62
-"""DCGM's code for a memory bandwidth below its limit."""
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -106,7 +104,7 @@ def write_platform(layout: Layout, defects: list[str], cordon_s: float, without:
 def break_gpus(layout: Layout) -> None:
     """Give each node a GPU that r3 finds at fault, and no lower level."""
     for name in NODE_NAMES:
-        write_private(layout.node(name) / "dcgm" / "faults.json", json.dumps([{"gpu": 0, "code": R3_FAULT}]))
+        write_private(layout.node(name) / "dcgm" / "faults.json", json.dumps(FOUND_BY_R3))
 
 
 def _make_node(

@@ -1,4 +1,4 @@
-"""What a node is told: its addresses, its GPUs as device, driver files and label, its containerd and kubelet."""
+"""What a node is told: addresses, containerd and kubelet, and its GPUs: devices, label, files of driver and DCGM."""
 
 import hashlib
 import json
@@ -6,6 +6,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from chaos_gpu.lab.dcgm.bundle import STATE
+from chaos_gpu.lab.dcgm.nodes import inventory
 from chaos_gpu.lab.kubelet.devices import GPU_RESOURCE, GPUS_PER_NODE, PRODUCT, gpus_of, write_driver_files
 from tests.cluster.builds import Programs
 from tests.cluster.images import PAUSE
@@ -65,6 +67,7 @@ def _plan(layout: Layout, programs: Programs, authority: Authority, index: int) 
         "driver": str(layout.node(name) / "driver"),
         "gpus": GPUS_PER_NODE,
         "cgroup": cgroup,
+        "unified": index % 2 == 0,
         "shared": [str(layout.root), str(programs.folder)],
         "link": link_of(index),
         "address": address,
@@ -77,6 +80,7 @@ def _plan(layout: Layout, programs: Programs, authority: Authority, index: int) 
             "/etc/kubernetes/kubelet.json": json.dumps(kubelet),
             "/etc/machine-id": hashlib.sha256(f"{layout.id}{name}".encode()).hexdigest()[:32] + "\n",
             "/etc/resolv.conf": "nameserver 127.0.0.1\n",
+            f"{STATE}/engine.json": json.dumps(inventory(gpus_of(index), index)),
         },
     }
 

@@ -2,9 +2,10 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,22 +13,25 @@ from typing import Any
 import yaml
 
 from chaos_gpu.cli.lab import SHORT_LIMITS
-from chaos_gpu.lab.platform.manifests import AGENT, NAMESPACE, platform_objects
-from chaos_gpu.lab.platform.policy import platform_file
+from chaos_gpu.lab.platform.health import NAMESPACE
+from chaos_gpu.lab.platform.health_manifests import ADMITTED, MARK_OF_ADMISSION, SOURCE
+from tests.cluster import platform
 from tests.cluster.images import TOOLS
 from tests.cluster.kubectl import Kubectl, until
-from tests.cluster.layout import CONTEXT, NODES, write_atomic
+from tests.cluster.layout import CONTEXT, write_atomic
 from tests.cluster.lifecycle import Cluster
 from tests.cluster.pki import kubeconfig
 
 Json = dict[str, Any]
 PROGRAM = [sys.executable, "-P", "-m", "chaos_gpu"]
 ENVIRONMENT = "cluster-tier"
-FATAL = Path(__file__).parents[2] / "experiments/device/xid-fatal-cordons-node.yaml"
+REPO = Path(__file__).parents[2]
+READING_RECORDS = re.findall(r"```yaml\n(.*?)```", (REPO / "docs/records.md").read_text(), re.DOTALL)[0]
+"""What the documentation tells a site to apply."""
+FATAL = REPO / "experiments/device/xid-fatal-cordons-node.yaml"
 OURS = "chaos-gpu"
 RUNNER = "chaos-gpu-runner"
 LEASE_S = 5
-CORDON_S = float(SHORT_LIMITS["CHAOS_GPU_CORDON_S"])
 RUN_LIMIT_S = 240.0
 OPEN = "chaos-gpu/ledger"
 
@@ -62,9 +66,13 @@ class Site:
 
     @classmethod
     def install(cls, cluster: Cluster, folder: Path) -> "Site":
-        """Install as the administrator; from then on the product acts as its own runner."""
+        """Install as the administrator, on nodes with an r2; from then on the product acts as its own runner."""
         admin = cls(cluster, _environment(cluster, cluster.layout.kubeconfig), folder)
         admin.command("install", "--context", CONTEXT, "--environment", ENVIRONMENT)
+        marks = (f"{key}={value}" for key, value in ADMITTED.items())
+        cluster.kubectl.run("annotate", "nodes", "--all", "--overwrite", *marks)
+        cluster.kubectl.apply([{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}])
+        cluster.kubectl.apply_text(READING_RECORDS)
         runner = folder / "runner.kubeconfig"
         write_token_kubeconfig(cluster, runner, OURS, RUNNER)
         return replace(admin, environment=_environment(cluster, runner))
@@ -127,28 +135,15 @@ class Site:
         path.write_text(json.dumps(made))
         return str(path)
 
-    def deploy(self, defects: Sequence[str] = (), *, without: bool = False) -> None:
-        """Put the platform's detector on the cluster, fresh, or take it away."""
-        self.kubectl.run("delete", "daemonset", AGENT, f"--namespace={NAMESPACE}", "--ignore-not-found", "--wait")
-        until(lambda: not self.agents(), 60, "the detector's pods do not end")
-        if without:
-            return
-        self.kubectl.apply(platform_objects(platform_file(defects, CORDON_S), image=TOOLS))
-        until(lambda: self._agents_ready(), 60, "the detector does not start on every node")
-
-    def agents(self) -> list[Json]:
-        """List the detector's pods."""
-        found: list[Json] = self.kubectl.get("pods", f"--namespace={NAMESPACE}", f"--selector=app={AGENT}")["items"]
-        return found
-
-    def _agents_ready(self) -> bool:
-        conditions = [{c["type"]: c["status"] for c in pod["status"].get("conditions", [])} for pod in self.agents()]
-        return [each.get("Ready") for each in conditions] == ["True"] * len(NODES)
+    def deploy(self, defects: Sequence[str] = (), parts: Collection[str] = (platform.DETECTOR,)) -> None:
+        """Put parts of the platform on the cluster, fresh, and take the others away."""
+        platform.deploy(self.kubectl, parts, defects)
 
     def agent_log(self, node: str) -> list[Json]:
         """Return what the detector on a node says that it did."""
-        pod = next(each for each in self.agents() if each["spec"]["nodeName"] == node)
-        said = self.kubectl.run("logs", pod["metadata"]["name"], f"--namespace={NAMESPACE}")
+        pods = platform.pods_of(self.kubectl, platform.DETECTOR)
+        pod = next(each for each in pods if each["spec"]["nodeName"] == node)
+        said = self.kubectl.run("logs", pod["metadata"]["name"], f"--namespace={pod['metadata']['namespace']}")
         return [json.loads(line) for line in said.splitlines() if line.startswith("{")]
 
     def nodes(self) -> dict[str, Json]:
@@ -201,6 +196,8 @@ def _environment(cluster: Cluster, config: Path) -> dict[str, str]:
         "CHAOS_GPU_ENVIRONMENT": ENVIRONMENT,
         "CHAOS_GPU_IMAGE": TOOLS,
         "CHAOS_GPU_LEASE_S": str(LEASE_S),
+        "CHAOS_GPU_RECORDS": json.dumps(SOURCE),
+        "CHAOS_GPU_ADMISSION": json.dumps(MARK_OF_ADMISSION),
     }
 
 

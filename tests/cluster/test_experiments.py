@@ -11,20 +11,14 @@ import pytest
 
 from chaos_gpu.criteria.registry import NOT_RECOVERED, Cell, components, matrix
 from tests.cluster.layout import NODES
+from tests.cluster.platform import PARTS
 from tests.cluster.product import Done, Site
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
 FATAL = "device/xid-fatal-cordons-node"
 WITHOUT = "without:"
-PARTS = {"detector"}
-"""What `Site.deploy` puts on the cluster."""
 LAB_ONLY = {
-    "dcgm-agent": "there is no DCGM to watch",
-    "dcgm-engine": "DCGM of the lab is a program on the PATH of its nodes; the tier's containers have none",
-    "dcgm-exporter": "there is no DCGM to export",
-    "health-policy": "it diagnoses with DCGM",
-    "journal": "nodes of the tier have no system journal",
     "trainer": "its image would have to hold the lab's training",
 }
 """Parts of the platform that the tier lacks, and why: what needs one is judged on the lab only."""
@@ -33,7 +27,7 @@ LAB_ONLY = {
 def experiments() -> Iterator[str]:
     """Yield the experiments that this tier has the parts for."""
     for name in dict.fromkeys(cell.experiment for cell in matrix()):
-        if PARTS.issuperset(components(name)):
+        if set(PARTS).issuperset(components(name)):
             yield name
 
 
@@ -59,7 +53,8 @@ def cells(experiment: str, defect: str | None) -> list[Cell]:
 
 
 def run(site: Site, experiment: str, defect: str | None) -> Done:
-    site.deploy([defect] if defect and not defect.startswith(WITHOUT) else [], without=defect == "without:detector")
+    defects = [defect] if defect and not defect.startswith(WITHOUT) else []
+    site.deploy(defects, [part for part in components(experiment) if f"{WITHOUT}{part}" != defect])
     return site.run(experiment)
 
 

@@ -1,11 +1,12 @@
 """dcgm-health-agent: sets the health watches of every node's engine, and acts on what they say.
 
-One process for the cluster, which asks the engines over the network, as one may ask a standalone engine. A GPU whose
-health is a failure sets the node condition `GpuDcgmUnhealthy`, whose message names GPU, UUID and error, and cordons
-the node; the annotation `dcgm-health.lab/cordoned-by` says why. A warning becomes an Event. When health has been well
-for a second, it takes back what is its own.
+One process for the cluster, which asks the engines over the network, as one may ask a standalone engine; or one on each
+node. A GPU whose health is a failure sets the node condition `GpuDcgmUnhealthy`, whose message names GPU, UUID and
+error, and cordons the node; the annotation `dcgm-health.lab/cordoned-by` says why. A warning becomes an Event. When
+health has been well for a second, it takes back what is its own.
 
-Environment: LAB_DCGM_PATH, beside whose like the other nodes' lie; LAB_PLATFORM_FILE; what `detector.Api` needs.
+Environment: LAB_DCGM_PATH; NODE_NAME, whose engine that is, or else the other nodes' lie beside its like;
+LAB_PLATFORM_FILE; what `detector.Api` needs.
 """
 
 import json
@@ -151,10 +152,17 @@ def _told(trouble: Trouble) -> str:
     return f"{what}, GPU {incident.gpu}, {incident.system}: {incident.text}"
 
 
+def engines_to_watch() -> dict[str, Path]:
+    """Return where the files of each engine are, by node."""
+    own = Path(os.environ["LAB_DCGM_PATH"])
+    if node := os.environ.get("NODE_NAME"):
+        return {node: own}
+    return {path.parent.name: path for path in own.parent.parent.glob(f"*/{own.name}")}
+
+
 def main() -> None:
     """Watch until killed."""
-    own, api = Path(os.environ["LAB_DCGM_PATH"]), Api()
-    engines = {path.parent.name: path for path in own.parent.parent.glob(f"*/{own.name}")}
+    api, engines = Api(), engines_to_watch()
     agents = [(Agent(node, api), Quiet(path), path) for node, path in engines.items()]
     say("started", nodes=sorted(engines))
     while True:

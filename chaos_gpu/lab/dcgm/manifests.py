@@ -1,13 +1,17 @@
 """DCGM's objects as the GPU operator makes them (`dcgm.enabled: true`), and the agent that acts on DCGM's health.
 
-Names, labels and ports are the operator's; only the commands are said here, where there are no images.
+Names, labels and ports are the operator's; only the commands are said here, where there are no images. On a real
+cluster the programs come by a `Bundle`, and the agent runs once on each node, whose engine it finds there.
 """
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import chaos_gpu
+
+if TYPE_CHECKING:
+    from chaos_gpu.lab.dcgm.bundle import Bundle
 
 Json = dict[str, Any]
 
@@ -38,7 +42,7 @@ def _field(name: str, path: str) -> Json:
 _NODE_NAME = _field("NODE_NAME", "spec.nodeName")
 
 
-def dcgm_objects(*, engine: bool, exporter: bool, agent: bool) -> list[Json]:
+def dcgm_objects(*, engine: bool, exporter: bool, agent: bool, bundle: "Bundle | None" = None) -> list[Json]:
     """Return the objects in the order to apply them.
 
     Args:
@@ -46,12 +50,14 @@ def dcgm_objects(*, engine: bool, exporter: bool, agent: bool) -> list[Json]:
             defaults.
         exporter: run the metrics exporter.
         agent: run the agent that acts on health.
+        bundle: what brings the programs, on clusters whose images do not.
     """
     remote = [{"name": "DCGM_REMOTE_HOSTENGINE_INFO", "value": f"{ENGINE}:5555"}] if engine else []
     objects: list[Json] = [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": OPERATOR}}]
     objects += [_daemon_set(OPERATOR, ENGINE, _engine())] if engine else []
     objects += [_daemon_set(OPERATOR, EXPORTER, _exporter(remote))] if exporter else []
-    return objects + (_agent_objects() if agent else [])
+    objects += _agent_objects(everywhere=bundle is not None) if agent else []
+    return list(bundle.placed(objects)) if bundle else objects
 
 
 def _daemon_set(namespace: str, name: str, spec: Json) -> Json:
@@ -93,20 +99,8 @@ def _exporter(more: list[Json]) -> Json:
     return {"containers": [container]}
 
 
-def _agent_objects() -> list[Json]:
+def _agent_objects(*, everywhere: bool) -> list[Json]:
     names, rbac = {"name": AGENT, "namespace": HEALTH}, "rbac.authorization.k8s.io"
-    container = {
-        "name": "agent",
-        "image": AGENT_IMAGE,
-        "command": ["python3", "-SP", "-m", "chaos_gpu.lab.dcgm.agent"],
-        "env": [{"name": "PYTHONPATH", "value": str(Path(chaos_gpu.__file__).parent.parent)}],
-    }
-    labels, spec = {"app": AGENT}, {"serviceAccountName": AGENT, "terminationGracePeriodSeconds": 1}
-    template = {"metadata": {"labels": labels}, "spec": {**spec, "containers": [container]}}
-    marks = {
-        "labels": {**labels, "chaos-gpu/detector": AGENT},
-        "annotations": {"chaos-gpu/detector-profile": json.dumps(PROFILE)},
-    }
     return [
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": HEALTH}},
         {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": names},
@@ -118,10 +112,31 @@ def _agent_objects() -> list[Json]:
             "roleRef": {"apiGroup": rbac, "kind": "ClusterRole", "name": AGENT},
             "subjects": [{"kind": "ServiceAccount", **names}],
         },
-        {
-            "apiVersion": "apps/v1",
-            "kind": "Deployment",
-            "metadata": {**names, **marks},
-            "spec": {"replicas": 1, "selector": {"matchLabels": labels}, "template": template},
-        },
+        _agent(names, everywhere=everywhere),
     ]
+
+
+def _agent(names: Json, *, everywhere: bool) -> Json:
+    labels = {"app": AGENT}
+    container: Json = {"name": "agent", "image": AGENT_IMAGE}
+    if everywhere:
+        container |= {"command": [AGENT], "env": [_NODE_NAME]}
+    else:
+        packages = {"name": "PYTHONPATH", "value": str(Path(chaos_gpu.__file__).parent.parent)}
+        container |= {"command": ["python3", "-SP", "-m", "chaos_gpu.lab.dcgm.agent"], "env": [packages]}
+    spec = {"serviceAccountName": AGENT, "terminationGracePeriodSeconds": 1, "containers": [container]}
+    template = {"metadata": {"labels": labels}, "spec": {**(_ON_GPU_NODES if everywhere else {}), **spec}}
+    marks = {
+        "labels": {**labels, "chaos-gpu/detector": AGENT},
+        "annotations": {"chaos-gpu/detector-profile": json.dumps(PROFILE)},
+    }
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet" if everywhere else "Deployment",
+        "metadata": {**names, **marks},
+        "spec": {
+            **({} if everywhere else {"replicas": 1}),
+            "selector": {"matchLabels": labels},
+            "template": template,
+        },
+    }

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import chaos_gpu
 from chaos_gpu.lab.dcgm.engine import write_inventory
@@ -15,25 +16,37 @@ PROGRAMS = "dcgm"
 """The directory, below the stand-ins, of those that only DCGM's images have."""
 BARE = "dcgm-exporter"
 """Likewise of the exporter's distroless image: the exporter alone, no dcgmi."""
+FOUND_BY_R3 = [{"gpu": 0, "code": 62}]
+"""Content of a faults.json: a memory bandwidth below its limit, which no lower level finds."""
 
 _PACKAGES = Path(chaos_gpu.__file__).parent.parent
 _PYTHON = f'#!/bin/sh\nPYTHONPATH="{_PACKAGES}" exec "{sys.executable}" -SP -m chaos_gpu.lab.dcgm.{{}} "$@"\n'
-_ENGINE = """#!/bin/sh
+ENGINE = """
 # While it lives, the node has a standalone engine, which knows nothing of the one before. A shell's: it costs nothing.
 cd "$LAB_DCGM_PATH" || exit 1
 exec 9>>hostengine 8>>lock
 flock 9 && flock 8 || exit 1
 rm -f state.json
-! grep -q dcgm-paused-says-healthy "$LAB_PLATFORM_FILE" || echo '{"paused": true}' > state.json
+! grep -q dcgm-paused-says-healthy "$LAB_PLATFORM_FILE" || echo '{{"paused": true}}' > state.json
 exec 8>&-
 echo "Host Engine Listener Started"
-exec sleep infinity
+exec {stay}
 """
-_SCRIPTS = {"dcgmi": _PYTHON.format("dcgmi"), "dcgm-exporter": _PYTHON.format("exporter"), "nv-hostengine": _ENGINE}
+"""The engine, as a shell's commands; `stay` must live as long as it is to live."""
+_SCRIPTS = {
+    "dcgmi": _PYTHON.format("dcgmi"),
+    "dcgm-exporter": _PYTHON.format("exporter"),
+    "nv-hostengine": "#!/bin/sh" + ENGINE.format(stay="sleep infinity"),
+}
 
 
 def write_engine_files(directory: Path, gpus: Sequence[Gpu], node_index: int) -> None:
     """Write what a node's engine knows of its GPUs."""
+    write_inventory(directory, inventory(gpus, node_index))
+
+
+def inventory(gpus: Sequence[Gpu], node_index: int) -> dict[str, Any]:
+    """Return what a node's engine knows before it starts."""
     facts = [
         {
             "uuid": gpu.uuid,
@@ -44,7 +57,7 @@ def write_engine_files(directory: Path, gpus: Sequence[Gpu], node_index: int) ->
         }
         for gpu in gpus
     ]
-    write_inventory(directory, {"version": VERSION, "driver": DRIVER, "speed": SPEED, "gpus": facts})
+    return {"version": VERSION, "driver": DRIVER, "speed": SPEED, "gpus": facts}
 
 
 def write_programs(stand_ins: Path) -> None:

@@ -6,7 +6,8 @@ A node whose annotation `gpu-health.lab/r2-result` says no r2 that passed is out
 on the node. Records: one JSON text for each GPU in ConfigMap `health-records-<node>`, and on HTTP under `/records`.
 
 Environment: LAB_PLATFORM_FILE (planted defects), KUBERNETES_API_URL or KUBERNETES_SERVICE_HOST/PORT,
-SERVICEACCOUNT_DIR, HEALTH_RECORDS_ADDRESS (host:port), HEALTH_POLL_S, DCGM_IMAGE, DCGM_HOST. Stdlib only;
+SERVICEACCOUNT_DIR, HEALTH_RECORDS_ADDRESS (host:port), HEALTH_POLL_S, DCGM_IMAGE, DCGM_HOST, DIAGNOSIS_POD and
+DIAGNOSIS_CONTAINER (JSON: what its pods and their containers have besides, where images bring no dcgmi). Stdlib only;
 `policy_source` in `health_manifests` makes one file of this, `health_api` and `health_rules`.
 """
 
@@ -205,7 +206,11 @@ def diagnosis_pod(facts: Facts, step: Step, now_s: float) -> Json:
     image = os.environ.get("DCGM_IMAGE", "nvcr.io/nvidia/cloud-native/dcgm:4.6.0-1-ubuntu22.04")
     host = ["--host", os.environ.get("DCGM_HOST", "nvidia-dcgm.gpu-operator.svc:5555")]
     about = {"level": step.level, "note": facts.note, "started_at": stamp(now_s)}
-    diag = ["dcgmi", "diag", *host, "-r", str(step.level), "-j"]
+    commands = {
+        "diag": ["dcgmi", "diag", *host, "-r", str(step.level), "-j"],
+        "discovery": ["dcgmi", "discovery", *host, "-l"],
+    }
+    pod, container = (json.loads(os.environ.get(f"DIAGNOSIS_{part}") or "{}") for part in ("POD", "CONTAINER"))
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -221,9 +226,9 @@ def diagnosis_pod(facts: Facts, step: Step, now_s: float) -> Json:
             "automountServiceAccountToken": False,
             "tolerations": [{"operator": "Exists"}],
             "containers": [
-                {"name": "diag", "image": image, "command": diag},
-                {"name": "discovery", "image": image, "command": ["dcgmi", "discovery", *host, "-l"]},
+                {"name": name, "image": image, "command": command, **container} for name, command in commands.items()
             ],
+            **pod,
         },
     }
 

@@ -6,12 +6,15 @@ The same objects serve the lab and a real cluster; the lab adds a history, as a 
 import datetime
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from chaos_gpu.lab.platform.health import NAMESPACE, RECORDS
 from chaos_gpu.lab.platform.health_rules import CONFIRMED_BY, POLICY, R2_RESULT
+
+if TYPE_CHECKING:
+    from chaos_gpu.lab.dcgm.bundle import Bundle
 
 Json = dict[str, Any]
 
@@ -47,12 +50,12 @@ def policy_source() -> str:
     return "\n\n".join(_OWN_IMPORT.sub("", part) for part in parts)
 
 
-def health_objects(image: str = IMAGE, poll_s: float = 2.0) -> list[Json]:
+def health_objects(poll_s: float = 2.0, bundle: "Bundle | None" = None) -> list[Json]:
     """Return the objects in the order to apply them.
 
     Args:
-        image: one with python3.
         poll_s: pause between two looks while something is under way, seconds.
+        bundle: what brings platform file, image and DCGM's programs, on clusters whose nodes and images do not.
     """
     names = {"name": POLICY, "namespace": NAMESPACE}
     subjects = [{"kind": "ServiceAccount", **names}]
@@ -65,8 +68,25 @@ def health_objects(image: str = IMAGE, poll_s: float = 2.0) -> list[Json]:
         objects.append({"apiVersion": f"{RBAC}/v1", "kind": kind, "metadata": meta, "rules": rules})
         binding = {"apiVersion": f"{RBAC}/v1", "kind": f"{kind}Binding", "metadata": meta}
         objects.append({**binding, "roleRef": reference, "subjects": subjects})
-    code = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": names, "data": {"health.py": policy_source()}}
-    return [*objects, code, _deployment(names, image, poll_s)]
+    data = {"health.py": policy_source()} | ({"platform.json": json.dumps(bundle.platform)} if bundle else {})
+    objects += [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": names, "data": data}]
+    objects += [bundle.config_map(NAMESPACE)] if bundle else []
+    return [*objects, _deployment(names, poll_s, bundle)]
+
+
+def histories(fleet: Mapping[str, Sequence[str]], defects: Sequence[str]) -> Iterator[Json]:
+    """Return the records of every node's last r2; the last node's are what a policy that skips its week leaves.
+
+    Args:
+        fleet: UUIDs of the GPUs by node.
+        defects: what is planted.
+    """
+    for node, uuids in fleet.items():
+        last = node == list(fleet)[-1]
+        if last and "policy-never-diagnoses" in defects:
+            continue
+        age_days = OLD_DAYS if last and "policy-skips-week" in defects else HISTORY_DAYS
+        yield history(node, uuids, age_days)
 
 
 def history(node: str, uuids: Sequence[str], age_days: float) -> Json:
@@ -86,17 +106,24 @@ def history(node: str, uuids: Sequence[str], age_days: float) -> Json:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": data}
 
 
+def _brought(bundle: "Bundle") -> dict[str, str]:
+    pod, container = json.dumps(bundle.pod), json.dumps(bundle.container)
+    file = f"{CODE_PATH}/platform.json"
+    return {"LAB_PLATFORM_FILE": file, "DIAGNOSIS_POD": pod, "DIAGNOSIS_CONTAINER": container}
+
+
 ADMITTED = {R2_RESULT: "Pass"}
 """Annotations of a node that the policy has let in."""
 
 
-def _deployment(names: Json, image: str, poll_s: float) -> Json:
+def _deployment(names: Json, poll_s: float, bundle: "Bundle | None") -> Json:
     labels = {"app": POLICY}
+    settings = {"HEALTH_POLL_S": f"{poll_s:g}", **(_brought(bundle) if bundle else {})}
     container = {
         "name": "policy",
-        "image": image,
+        "image": bundle.image if bundle else IMAGE,
         "command": ["python3", "-ISB", f"{CODE_PATH}/health.py"],
-        "env": [{"name": "HEALTH_POLL_S", "value": f"{poll_s:g}"}],
+        "env": [{"name": name, "value": value} for name, value in settings.items()],
         "volumeMounts": [{"name": "code", "mountPath": CODE_PATH, "readOnly": True}],
     }
     spec = {

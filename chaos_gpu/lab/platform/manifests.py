@@ -69,9 +69,9 @@ def platform_objects(platform: Json | None = None, image: str = IMAGE) -> list[J
     return _objects(_HEALTH, platform, image)
 
 
-def journal_objects() -> list[Json]:
-    """Return the objects of the gpu-journal-watch in the order to apply them."""
-    return _objects(JOURNAL_WATCH, None, IMAGE)
+def journal_objects(platform: Json | None = None, image: str = IMAGE) -> list[Json]:
+    """Return the objects of the gpu-journal-watch likewise."""
+    return _objects(JOURNAL_WATCH, platform, image)
 
 
 def _objects(agent: Agent, platform: Json | None, image: str) -> list[Json]:
