@@ -2,10 +2,11 @@
 
     python benchmarks/save_killer.py [--tries 100] [--json]
 
-A writer saves 64 records of 1 MiB, one after the other, beside and renamed; each try is one process of it, frozen at a
-fraction between 0.1 and 0.9 and killed. A hit is a kill within one record of the asked fraction of a save that had not
-committed; anything else is a miss, and the killer must have said so: one that calls itself a hit is an error (exit 1).
-The time of one save without anybody watching is measured in the same run.
+A writer saves 64 records of 1 MiB, one after the other, beside and renamed. The file's pages are set aside before its
+first byte: else the 20 ms would be spent on those. Each try is one process of it, frozen at a fraction between 0.1 and
+0.9 and killed. A hit is a kill within one record of the asked fraction of a save that had not committed; anything else
+is a miss, and the killer must have said so: one that calls itself a hit is an error (exit 1). The time of one save
+without anybody watching is measured in the same run.
 """
 
 import argparse
@@ -29,14 +30,18 @@ from chaos_gpu.payloads.save_killer import Hunt
 RECORDS, RECORD_BYTES = 64, 1 << 20
 CASES = {"20 ms": (0.02, 0.95), "1 s": (1.0, 0.99)}
 WRITER = """
-import os, sys, time
+import ctypes, os, sys, time
 from pathlib import Path
+KEEP_SIZE, fallocate = 1, ctypes.CDLL(None).fallocate
+fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_long, ctypes.c_long]
 root, save_s, records, size = Path(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
 data = os.urandom(size)
 for number in range(int(sys.argv[5])):
-    begun = time.perf_counter()
     beside = root / f"step-{number}.pt.tmp"
-    with open(beside, "wb", buffering=0) as file:
+    with open(root.with_suffix(".spare"), "wb", buffering=0) as file:
+        fallocate(file.fileno(), KEEP_SIZE, 0, records * size)
+        os.rename(file.name, beside)
+        begun = time.perf_counter()
         for done in range(1, records + 1):
             file.write(data)
             while (left := begun + save_s * done / records - time.perf_counter()) > 0:

@@ -72,9 +72,10 @@ class Followed:
         return current
 
     def report(self) -> None:
-        """Tell of the saves that have ended since."""
+        """Tell of the saves that have ended since, and once more of one that then went on."""
         if not self.watch:
             return
+        self.told = min(self.told, len(self.watch.finished))
         for save in self.watch.finished[self.told :]:
             self.told += 1
             names = sorted(track.name for track in save.tracks)

@@ -6,6 +6,7 @@ to send the signals, and the evidence says so. SIGKILL loses nothing that was wr
 order and atomicity of what is written, not its durability.
 """
 
+import io
 import os
 import signal
 import sys
@@ -35,7 +36,7 @@ def carriers_of(variable: str, value: str) -> List[int]:
     found = []
     for pid in processes():
         try:
-            carries = wanted in (PROC / str(pid) / "environ").read_bytes().split(b"\0")
+            carries = wanted in _proc(pid, "environ").split(b"\0")
         except OSError:
             continue
         if carries and process_state(pid) not in ENDED:
@@ -45,24 +46,32 @@ def carriers_of(variable: str, value: str) -> List[int]:
 
 def started(pid: int) -> Tuple[int, int]:
     """Return a key that sorts processes by age: numbers are used again, clock ticks since the boot are not."""
-    try:
-        return int((PROC / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()[19]), pid
-    except (OSError, IndexError):
-        return sys.maxsize, pid
+    return _life(pid)[1], pid
 
 
 def environment_of(pid: int) -> Dict[str, str]:
     """Read what a process was started with. Raises OSError when it has ended."""
-    entries = (PROC / str(pid) / "environ").read_bytes().decode(errors="replace").split("\0")
+    entries = _proc(pid, "environ").decode(errors="replace").split("\0")
     return dict(entry.split("=", 1) for entry in entries if "=" in entry)
 
 
 def process_state(pid: int) -> str:
     """Return a process's state letter, "" when there is none."""
+    return _life(pid)[0]
+
+
+def _life(pid: int) -> Tuple[str, int]:
+    """Return a process's state and when it was started, in one reading: others run on while this is asked."""
     try:
-        return (PROC / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()[0].decode()
+        fields = _proc(pid, "stat").rpartition(b")")[2].split()
+        return fields[0].decode(), int(fields[19])
     except (OSError, IndexError):
-        return ""
+        return "", sys.maxsize
+
+
+def _proc(pid: int, name: str) -> bytes:
+    with io.FileIO(f"/proc/{pid}/{name}") as file:
+        return file.readall()
 
 
 def cgroups_of(pid: int) -> List[Tuple[str, Path]]:
@@ -111,15 +120,11 @@ class Freezer:
 
     def freeze(self) -> bool:
         """Stop them all; False if none is left, or they did not stop within the limit (then they go on)."""
-        self.pids = self._left()
-        if not self.pids:
-            return False
         if self.means == SIGNALS:
-            self._signal(self.pids, signal.SIGSTOP)
-            late = self._known([pid for pid in self._find() if pid not in self.pids])
-            self._signal(late, signal.SIGSTOP)
-            self.pids += late
-        else:
+            self.pids = self._signal(self.pids, signal.SIGSTOP)
+            late = self._known([pid for pid in self._find() if pid not in self.pids]) if self.pids else []
+            self.pids += self._signal(late, signal.SIGSTOP)
+        elif any(map(self._lives, self.pids)):
             self._write("cgroup.freeze" if self.means == V2 else "freezer.state", "1" if self.means == V2 else "FROZEN")
         if self._await(self.frozen, FREEZE_S):
             self.pids = self._left()
@@ -127,6 +132,12 @@ class Freezer:
                 return True
         self.thaw()
         return False
+
+    def rehearse(self) -> float:
+        """Return how long it takes to reach them all, seconds: measured by asking for their state."""
+        begun_s = time.monotonic()
+        self.frozen()
+        return time.monotonic() - begun_s
 
     def ended(self) -> bool:
         """Whether all of them have."""
@@ -138,7 +149,8 @@ class Freezer:
         return pids
 
     def _lives(self, pid: int) -> bool:
-        return process_state(pid) not in ENDED and started(pid)[0] == self._started.get(pid)
+        state, since = _life(pid)
+        return state not in ENDED and since == self._started.get(pid)
 
     def _left(self) -> List[int]:
         return [pid for pid in self.pids if self._lives(pid)]
@@ -172,12 +184,16 @@ class Freezer:
     def _write(self, name: str, value: str) -> None:
         (self.directory / name).write_text(value)
 
-    def _signal(self, pids: List[int], number: int) -> None:
+    def _signal(self, pids: List[int], number: int) -> List[int]:
+        """Send a signal to those that live, and return them."""
+        reached = []
         for pid in filter(self._lives, pids):
             try:
                 os.kill(pid, number)
             except ProcessLookupError:
                 continue
+            reached.append(pid)
+        return reached
 
     @staticmethod
     def _await(reached: Callable[[], bool], limit_s: float) -> bool:

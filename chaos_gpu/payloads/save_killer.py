@@ -31,14 +31,17 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Sequence
 
+from chaos_gpu.payloads.aim import Aim
 from chaos_gpu.payloads.events import say
 from chaos_gpu.payloads.eviction import BY_API, remove_pod
 from chaos_gpu.payloads.followed import Followed, look_into
 from chaos_gpu.payloads.freezer import ENDED, MARK, POD, Freezer, carriers_of, environment_of, process_state, writers
-from chaos_gpu.payloads.store_watch import Save, StoreWatch
+from chaos_gpu.payloads.store_watch import Learned, Save, StoreWatch
 
 IDLE_S, SHARE, SPIN_S = 0.005, 0.01, 0.1
 REST_S, TELL_S, GONE_CHECK_S = 15.0, 0.5, 2.0
+STALLED = 5
+"""So many times as long as the quickest look: then the writer may have stood still as well, and another look tells."""
 MEMORY_BYTES = 1536 << 20
 """Less than the pod may have: a file that would take more is not read, and this lives to let the training go on."""
 NOTE = "SIGKILL loses nothing that was written: this tests the order of the writes, not their durability"
@@ -56,6 +59,9 @@ class Hunt:
         self.tried: Optional[Save] = None
         self.met: Optional[Save] = None
         self.freezer: Optional[Freezer] = None
+        self.aim: Optional[Aim] = None
+        self.looked_s = self.strike_s = self.late_s = 0.0
+        self.quick_s = float("inf")
         self.told_s = time.monotonic()
 
     def run(self) -> Optional[Dict[str, Any]]:
@@ -67,11 +73,13 @@ class Hunt:
             if not self.subject.attach():
                 self._idle(0.02)
                 continue
+            self.looked_s = time.monotonic()
             watch, save = self.subject.watch, self.subject.look()
             assert watch is not None  # noqa: S101 - attached
             if self._should_find(watch, save, time.monotonic() - seen_s):
                 seen_s, self.met = time.monotonic(), save
                 self.freezer = Freezer(lambda: carriers_of(MARK, self.subject.mark))
+                self.strike_s = min(self.freezer.rehearse() for _ in range(3))
                 gone = 0 if self.freezer.pids else gone + 1
                 if gone > 1:  # not only between two starts
                     break
@@ -108,14 +116,20 @@ class Hunt:
         return f"the window was missed {len(self.misses)} times; last: {last}"
 
     def _pause(self, watch: StoreWatch, save: Optional[Save]) -> None:
-        """Look often enough: every hundredth of a save's time, and without a pause where that is too short to sleep."""
+        """Look often enough: every hundredth of a save's time, and without a pause where the place may be near."""
         usual_s = watch.learned.duration_s if watch.learned else 1.0
-        leisure = save is None or save is self.tried or (usual_s > SPIN_S and watch.committed(save))
-        if leisure:
+        if save is None or save is self.tried or (usual_s > SPIN_S and watch.committed(save)):
             self._idle(min(IDLE_S, max(0.0001, usual_s * SHARE)))
-        elif usual_s > SPIN_S:
+        elif self._rest_s(watch, save):
             self._look_aside()
-            time.sleep(usual_s * SHARE / 2)
+            time.sleep(self._rest_s(watch, save))
+
+    def _rest_s(self, watch: StoreWatch, save: Save) -> float:
+        """Return the pause between two looks at a save that is going on."""
+        if watch.learned is None:
+            return SHARE
+        usual_s, left_s = watch.learned.duration_s, self._aim(watch.learned).left_s(save.written)
+        return max(0.0, min(usual_s * SHARE / 2, left_s - SPIN_S)) if usual_s > SPIN_S else 0.0
 
     def _idle(self, seconds: float) -> None:
         self._look_aside()
@@ -149,18 +163,23 @@ class Hunt:
         if phase == "data":
             if self.spec.get("files"):
                 return len(save.tracks) >= int(self.spec["files"])
-            return bool(save.written + self._record(watch) / 2 >= self._wanted(watch))
+            pace = save.pace(int(self.looked_s * 1e9))
+            return self._aim(learned).due(save.written, pace, self._ahead_s(watch, save))
         missing = learned.names - save.names
         return bool(save.written >= learned.size and (phase == "sync" or len(missing) == 1))
 
-    def _wanted(self, watch: StoreWatch) -> float:
-        assert watch.learned is not None  # noqa: S101 - asked after the first save
-        return float(self.spec.get("bytes") or self.spec.get("fraction", 0.0) * watch.learned.size)
+    def _ahead_s(self, watch: StoreWatch, save: Save) -> float:
+        """Return from the last look to a strike now, and half the way on to what a strike after the next would take."""
+        look_s = time.monotonic() - self.looked_s
+        self.quick_s = min(self.quick_s, look_s)
+        if look_s > STALLED * self.quick_s:
+            return 0.0
+        return look_s + self.strike_s + self.late_s + (look_s + self._rest_s(watch, save)) / 2
 
-    def _record(self, watch: StoreWatch) -> int:
-        """Return how far from the place asked for a kill may be, bytes."""
-        learned = watch.learned
-        return int(self.spec.get("record") or (learned.record_at(self._wanted(watch)) if learned else 0))
+    def _aim(self, learned: Learned) -> Aim:
+        if self.aim is None or self.aim.learned is not learned:
+            self.aim = Aim(self.spec, learned)
+        return self.aim
 
     def _try(self, watch: StoreWatch, save: Optional[Save]) -> Optional[Dict[str, Any]]:
         """Freeze, look, and kill or let go."""
@@ -186,6 +205,8 @@ class Hunt:
             freezer.thaw()
             hurry(True)
             self.misses.append({"why": why, **self._place(watch, save)})
+            if save and self.aim:
+                self.late_s += self.aim.late_s(save.written)
             return None
         evidence = {
             **self._place(watch, save),
@@ -215,12 +236,7 @@ class Hunt:
         if phase == "data" and self.spec.get("files"):
             count = len(save.tracks)
             return "" if count == int(self.spec["files"]) else f"{count} files were there"
-        if phase == "data":
-            over = save.written - self._wanted(watch)
-            record = self._record(watch)
-            if abs(over) > record:
-                return f"{over:+.0f} bytes from the place asked for, one write is {record}"
-        return ""
+        return self._aim(watch.learned).missed(save.written) if phase == "data" and watch.learned else ""
 
     def _place(self, watch: StoreWatch, save: Optional[Save]) -> Dict[str, Any]:
         learned = watch.learned
@@ -232,7 +248,7 @@ class Hunt:
             "fraction": round(written / max(1, learned.size), 4),
             "written_bytes": written,
             "expected_bytes": learned.size,
-            "record_bytes": self._record(watch),
+            "record_bytes": self._aim(learned).record,
             "files": sorted(track.name for track in save.tracks)[:50] if save else [],
             "since_first_byte_s": round((time.monotonic_ns() - save.begun_ns) / 1e9, 6) if save else None,
             "uncommitted": save is not None and not watch.committed(save),

@@ -1,7 +1,8 @@
 """Watch a checkpoint store by its files alone: which save is being written, how far it is, when it was all there.
 
 No format is known here. A save is the set of files that appear, or are written anew, together; it is over when the
-next one begins (the same kind of name comes again) or when nothing has changed for a while. What a finished save looks
+next one begins (the same kind of name comes again) or when nothing has changed for a while; when it then does go on, it
+had only been interrupted. What a finished save looks
 like (names with their numbers taken out, bytes, time, size of one write) is what the next one is measured against.
 Times are CLOCK_MONOTONIC in nanoseconds; a change is seen at most one look after it happened.
 """
@@ -15,6 +16,9 @@ POINTER_BYTES = 1024
 """A file of the store's top level that is no larger is a pointer or a marker, not data."""
 WHOLE = 0.98
 """A save with this share of the last one's bytes has all its data: logs and counters vary in length."""
+AROUND = 0.1
+"""The share of a save over which its pace at a place is taken."""
+MOMENT_NS = 1_000_000
 QUIET_NS = 500_000_000
 MOST_FILES = 100_000
 _TEMPORARY = re.compile(r"\.?tmp[^/]*")
@@ -70,6 +74,12 @@ def member_of(name: str) -> str:
     return _MARKED.sub("", name.split("/", 1)[0]) or "tmp"
 
 
+def is_temporary(name: str) -> bool:
+    """Whether a file is to have another name once it is whole."""
+    top = name.split("/", 1)[0]
+    return bool(_TEMPORARY.search(name)) or member_of(top) != top
+
+
 class Track:
     """One data file of a save, followed by its inode through renames."""
 
@@ -94,12 +104,19 @@ class Save:
         """Whether a part of it was there when the watch began: then it is none to measure others by."""
         self.tracks: List[Track] = []
         self.members: Set[str] = set()
-        self.ladder: List[int] = []
+        self.ladder: List[Rung] = []
 
     @property
     def written(self) -> int:
         """Bytes that are there."""
         return sum(track.written for track in self.tracks if not track.gone)
+
+    def pace(self, now_ns: int) -> float:
+        """Return bytes per second since the last look that saw more, a moment ago or longer; 0 before there was one."""
+        for rung in reversed(self.ladder):
+            if rung.at_ns <= now_ns - MOMENT_NS:
+                return 1e9 * (self.written - rung.size) / (now_ns - rung.at_ns)
+        return 0.0
 
     @property
     def names(self) -> FrozenSet[str]:
@@ -117,21 +134,38 @@ class Save:
         return (self.changed_ns - self.begun_ns) / 1e9
 
 
+class Rung(NamedTuple):
+    """How many bytes of a save were there at a look that saw more of them than the one before."""
+
+    size: int
+    at_ns: int
+
+
 class Learned(NamedTuple):
     """What a finished save looked like."""
 
     names: FrozenSet[str]
     size: int
     duration_s: float
-    ladder: Tuple[int, ...]
-    """How many bytes were there at each look that saw more of them."""
+    ladder: Tuple[Rung, ...]
     points: bool
     """Whether a pointer was written."""
 
     def record_at(self, place: float) -> int:
         """Return the bytes of the write in which a place lies, as far as the looks could tell one from the next."""
-        steps = [0, *self.ladder]
+        steps = [0, *(rung.size for rung in self.ladder)]
         return next((high - low for low, high in zip(steps, steps[1:]) if low < place <= high), 0)
+
+    def pace_at(self, place: float) -> float:
+        """Return bytes per second around a place, pauses between writes included; 0 where no two looks tell."""
+        if not self.ladder:
+            return 0.0
+        around = self.size * AROUND / 2
+        low = [rung for rung in self.ladder if rung.size <= place - around][-1:] or self.ladder[:1]
+        end = max(place + around, low[0].size + 1)
+        high = [rung for rung in self.ladder if rung.size >= end][:1] or self.ladder[-1:]
+        grown, took_ns = high[0].size - low[0].size, high[0].at_ns - low[0].at_ns
+        return 1e9 * grown / took_ns if took_ns > 0 else 0.0
 
 
 class StoreWatch:
@@ -141,6 +175,7 @@ class StoreWatch:
         """Take what is there already as the past."""
         self.root = root
         self.learned: Optional[Learned] = None
+        self._learned_before: Optional[Learned] = None
         self.current: Optional[Save] = None
         self.finished: List[Save] = []
         self.removed: List[str] = []
@@ -197,14 +232,16 @@ class StoreWatch:
                 track.gone = True
             self._begin(name, seen, now_ns, anew=track is not None)
             return
-        before, renamed = track.written, name != track.name
+        before, old, renamed = track.written, track.name, name != track.name
         track.seen, track.name = seen, name
+        if self.current is None and (track.written > before or (renamed and is_temporary(old))):
+            self._reopen(track)
         save = self.current
         if save and track in save.tracks and (renamed or track.written > before):
             save.changed_ns = now_ns
             save.members.add(member_of(name))
             if track.written > before:
-                save.ladder.append(save.written)
+                save.ladder.append(Rung(save.written, now_ns))
 
     def _begin(self, name: str, seen: Seen, now_ns: int, anew: bool) -> None:
         member, current = member_of(name), self.current
@@ -220,13 +257,19 @@ class StoreWatch:
         current.members.add(member)
         current.changed_ns = now_ns
         if track.written:
-            current.ladder.append(current.written)
+            current.ladder.append(Rung(current.written, now_ns))
+
+    def _reopen(self, track: Track) -> None:
+        """Take back that the last save is over: its writer has only been waiting."""
+        if self.finished and track in self.finished[-1].tracks:
+            self.current, self.learned = self.finished.pop(), self._learned_before
 
     def _close(self) -> None:
         save, self.current = self.current, None
         if save is None:
             return
         self.finished.append(save)
+        self._learned_before = self.learned
         if save.begun_unseen:
             return
         size = sum(track.seen.size for track in save.tracks)

@@ -62,7 +62,8 @@ def test_a_save_is_learned_and_the_next_measured_by_it(store: Watched) -> None:
     learned = store.watch.learned
     assert learned is not None
     assert learned.names == {"step-#.pt"}
-    assert (learned.size, learned.ladder, learned.points) == (4000, (1000, 2000, 3000, 4000), True)
+    assert (learned.size, learned.points) == (4000, True)
+    assert [rung.size for rung in learned.ladder] == [1000, 2000, 3000, 4000]
     assert [learned.record_at(place) for place in (1, 1000, 1001, 4000, 4001)] == [1000, 1000, 1000, 1000, 0]
     assert learned.duration_s == pytest.approx(0.5)
     assert save is not None
@@ -213,6 +214,57 @@ def test_a_save_is_over_when_nothing_changes(store: Watched) -> None:
     assert len(store.watch.finished) == 1
 
 
+def test_one_whose_writer_had_only_waited_goes_on(store: Watched) -> None:
+    """Else a part of it would be what the next is measured by, and a kill would land elsewhere than it says."""
+    store.save(4)
+    store.grow("step-8.pt.tmp", 1000)
+    for _ in range(12):
+        store.look()
+    assert len(store.watch.finished) == 2, "it is taken for one that was given up"
+    store.grow("step-8.pt.tmp", 3000)
+    save = store.rename("step-8.pt.tmp", "step-8.pt")
+    assert save is not None
+    assert (save.written, save.names, len(store.watch.finished)) == (4000, {"step-#.pt"}, 1)
+    assert store.watch.committed(save) is True
+    store.grow("step-12.pt.tmp", 1000)
+    assert store.watch.learned is not None
+    assert (store.watch.learned.size, store.watch.learned.names) == (4000, {"step-#.pt"})
+
+
+@pytest.mark.parametrize(("was", "again"), [("step-8.pt.tmp", True), ("step-8.pt", False)])
+def test_a_late_name_is_part_of_a_save_if_it_was_none_before(store: Watched, was: str, again: bool) -> None:
+    """A sync may take long, and an old checkpoint may be moved away."""
+    store.save(4)
+    store.grow(was, 4000)
+    for _ in range(12):
+        store.look()
+    assert store.watch.current is None
+    assert (store.rename(was, "moved-8.pt") is not None) is again
+    assert len(store.watch.finished) == 2 - again
+
+
+def test_the_pace_around_a_place_is_that_of_the_looks_about_it(store: Watched) -> None:
+    for part in (1000, 1000, 4000, 4000):  # a tenth of a second each
+        store.grow("step-4.pt.tmp", part)
+    store.rename("step-4.pt.tmp", "step-4.pt")
+    store.grow("step-8.pt.tmp", 1000)
+    learned = store.watch.learned
+    assert learned is not None
+    places = (500, 2000, 4000, 7000, 9500)
+    assert [learned.pace_at(place) for place in places] == pytest.approx([10_000, 25_000, 40_000, 40_000, 40_000])
+    assert learned._replace(ladder=()).pace_at(500) == 0
+    assert learned._replace(ladder=learned.ladder[:1]).pace_at(500) == 0
+
+
+def test_the_pace_of_the_last_moment(store: Watched) -> None:
+    save = store.grow("step-4.pt.tmp", 1000)
+    assert save is not None
+    assert save.pace(store.now_ns) == 0, "since when these have come is not known"
+    store.grow("step-4.pt.tmp", 2000)
+    assert save.pace(store.now_ns) == pytest.approx(20_000)
+    assert save.pace(store.now_ns + SECOND) == 0, "it has stood still since"
+
+
 def test_a_save_that_had_begun_before_the_watch_is_none_to_measure_by(tmp_path: Path) -> None:
     (tmp_path / "step-4.pt.tmp").write_bytes(b"x" * 3000)
     store = Watched(tmp_path)
@@ -224,7 +276,7 @@ def test_a_save_that_had_begun_before_the_watch_is_none_to_measure_by(tmp_path: 
     store.save(8, parts=3)
     store.grow("step-12.pt.tmp", 1000)
     assert store.watch.learned is not None
-    assert store.watch.learned.ladder == (1000, 2000, 3000, 4000)
+    assert [rung.size for rung in store.watch.learned.ladder] == [1000, 2000, 3000, 4000]
 
 
 def test_logs_belong_to_no_save(store: Watched) -> None:
