@@ -18,6 +18,7 @@ from chaos_gpu.verdict import Judgement, Verdict
 
 if TYPE_CHECKING:
     from chaos_gpu.faults.keeper import Keeper
+    from chaos_gpu.faults.starts import Starts
 
 Stamp = tuple[str, int]
 """An Event's UID and count."""
@@ -71,6 +72,8 @@ class Run:
     watch_delay_s: float = 0.0
     in_service_s: dict[str, float] = field(default_factory=dict)
     """When each fault's target was last asked for and found in service, by the fault's marker."""
+    starts: "dict[tuple[str, str], Starts]" = field(default_factory=dict)
+    """What is known of each training's starts, by its fault and role: their logs do not stay."""
     closing: threading.Event = field(default_factory=threading.Event)
 
     def check(self) -> None:

@@ -2,16 +2,14 @@
 
 import json
 import time
-from collections.abc import Iterator
-from datetime import datetime
-from typing import Any, NamedTuple
 
 from chaos_gpu.cluster.client import JsonObject
-from chaos_gpu.criteria.job.story import Attempt, Kill, Saved, Story
+from chaos_gpu.criteria.job.story import Kill, Saved, Story
 from chaos_gpu.errors import ApiError
 from chaos_gpu.faults.names import FAULT, RUN, jobs_path, pods_path
 from chaos_gpu.faults.observe import landed_of
 from chaos_gpu.faults.run import Run
+from chaos_gpu.faults.starts import NO_LOG, Starts
 from chaos_gpu.faults.training import ROLE_LABEL, ROLES
 from chaos_gpu.faults.xid import pod_name
 from chaos_gpu.payloads.eviction import BY_API
@@ -20,18 +18,6 @@ LOOK_S = 0.2
 QUIET_LOOKS = 2
 """So often the injector must have said that no save is going on, after the trainings have ended."""
 LAST_WORD_S = 30.0
-NO_LOG = (400, 404)
-"""The server's answers for a container without a log: not started, or gone."""
-
-
-class Start(NamedTuple):
-    """One start of a training's program: in which pod, after how many there and in all, when (seconds, 0: unknown)."""
-
-    pod: str
-    before_there: int
-    before: int
-    at_s: float
-    attempt: Attempt
 
 
 def story(run: Run, fault: str) -> Story:
@@ -40,14 +26,13 @@ def story(run: Run, fault: str) -> Story:
     Raises: NotLanded when the fault did not land; ApiError and ApiUnavailable as they come.
     """
     end_s = time.monotonic() + run.settings.resume_s
-    while not all(_ended(job) for job in _jobs(run, fault)) and time.monotonic() < end_s:
+    while _take_down(run, fault) and time.monotonic() < end_s:
         run.pause(LOOK_S)
     events = _last_words(run, fault)
     kill = _kill(run, fault, events)
-    starts = _starts(run, fault, ROLES[0])
+    starts, references = (_starts(run, fault, role).told() for role in ROLES)
     after = [each for each in starts if kill.precedes(each.pod, each.before_there, each.at_s)]
     before = [each for each in starts if each not in after]
-    references = [each.attempt for each in _starts(run, fault, ROLES[1])]
     job = next((each for each in _jobs(run, fault) if each["metadata"]["labels"][ROLE_LABEL] == ROLES[0]), {})
     return Story(
         kill=kill,
@@ -56,7 +41,7 @@ def story(run: Run, fault: str) -> Story:
         restarts=max((each.before for each in after), default=0) or len(after),
         failed=_condition(job, "Failed"),
         finished=bool(_condition(job, "Complete")),
-        references=tuple(references) if len(references) == 1 else (),
+        references=(references[0].attempt,) if [each.before for each in references] == [0] else (),
         saves=saves(events, ROLES[0]),
         reference_saves=saves(events, ROLES[1]),
     )
@@ -82,8 +67,9 @@ def preempted(run: Run, fault: str) -> tuple[Kill, tuple[Saved, ...], float | No
 
 
 def saves(events: list[JsonObject], role: str) -> tuple[Saved, ...]:
-    """Return the saves of one training that the injector has reported."""
-    return tuple(Saved.of(each) for each in events if each["event"] == "saved" and each.get("training") == role)
+    """Return the saves of one training that the injector has reported; of one reported twice, what was said last."""
+    told = (each for each in events if each["event"] == "saved" and each.get("training") == role)
+    return tuple({each["begun_ns"]: Saved.of(each) for each in told}.values())
 
 
 def _last_words(run: Run, fault: str) -> list[JsonObject]:
@@ -123,43 +109,23 @@ def _log(run: Run, pod: str, query: dict[str, str]) -> list[str]:
         return []
 
 
-def _starts(run: Run, fault: str, role: str) -> list[Start]:
-    """Return the starts of a training's program of which the log is still there, oldest first."""
-    found: list[Start] = []
-    before, name = 0, _container(run, fault)
-    for pod in sorted(_pods(run, fault, role), key=lambda each: str(each["metadata"]["creationTimestamp"])):
-        pod_id, statuses = pod["metadata"]["name"], (pod.get("status") or {}).get("containerStatuses") or ()
-        status: JsonObject = next((each for each in statuses if each.get("name") == name), {})
-        restarts = int(status.get("restartCount") or 0)
-        state, last = status.get("state") or {}, status.get("lastState") or {}
-        states = [(restarts - 1, last, {"previous": "true"})] if restarts and "waiting" not in state else []
-        states.append((restarts, state if "waiting" not in state else last, {}))
-        for number, seen, query in states:
-            lines = _log(run, pod_id, {"container": name, **query})
-            attempt = Attempt.of(lines, _exit_code(seen))
-            found.append(Start(pod_id, number, before + number, _started_s(seen), attempt))
-        before += restarts + 1
-    return found
+def _take_down(run: Run, fault: str) -> bool:
+    """Take down what the logs of the trainings say at this moment; say whether one of them goes on."""
+    going_on = not all(_ended(job) for job in _jobs(run, fault))  # before the look: it shows all they did
+    for pod in run.api.items(pods_path(), labels=f"{RUN}={run.id},{FAULT}={fault},{ROLE_LABEL}"):
+        _starts(run, fault, pod["metadata"]["labels"][ROLE_LABEL]).take(pod)
+    return going_on
+
+
+def _starts(run: Run, fault: str, role: str) -> Starts:
+    """Return what is known of one training's starts; kept by the run, for logs go."""
+    return run.starts.setdefault((fault, role), Starts(run.api, _container(run, fault)))
 
 
 def _container(run: Run, fault: str) -> str:
     """Name the container that trains: the first that the manifest has, which others may stand before in a pod."""
     job = next(body for body in run.injection(fault).plan.objects if body["kind"] == "Job")
     return str(job["spec"]["template"]["spec"]["containers"][0]["name"])
-
-
-def _started_s(state: Any) -> float:
-    known = [each.get("startedAt") for each in (state or {}).values() if isinstance(each, dict)]
-    return datetime.fromisoformat(str(known[0]).replace("Z", "+00:00")).timestamp() if known and known[0] else 0.0
-
-
-def _exit_code(state: Any) -> int | None:
-    code = ((state or {}).get("terminated") or {}).get("exitCode")
-    return code if isinstance(code, int) else None
-
-
-def _pods(run: Run, fault: str, role: str) -> Iterator[JsonObject]:
-    return run.api.items(pods_path(), labels=f"{RUN}={run.id},{FAULT}={fault},{ROLE_LABEL}={role}")
 
 
 def _jobs(run: Run, fault: str) -> list[JsonObject]:

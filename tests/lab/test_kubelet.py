@@ -119,6 +119,28 @@ def test_restart_always_counts_and_backs_off(lab, pod, name):
     assert lab.logs(name, query="previous=true") == "run\n"
 
 
+def test_one_start_that_has_ended_is_kept(lab, pod, name, tmp_path):
+    """As a kubelet does: the log of the start before is there until the present one has ended, too."""
+    mark, go = tmp_path / "mark", tmp_path / "go"
+    pod("sh", "-c", f"[ -e {mark} ] || {{ touch {mark}; echo first; exit 3; }}; echo second; "
+        f"until [ -e {go} ]; do sleep 0.05; done", restartPolicy="OnFailure")  # fmt: skip
+    again = main_container(lab.wait(PODS, name, runs_again))
+    assert again["lastState"]["terminated"]["exitCode"] == 3
+    assert lab.logs(name, query="previous=true") == "first\n"
+    go.touch()
+    over = main_container(lab.wait(PODS, name, lambda p: p["status"]["phase"] == "Succeeded"))
+    assert over["lastState"] == {}
+    assert lab.logs(name) == "second\n"
+    with pytest.raises(ApiError) as refused:
+        lab.logs(name, query="previous=true")
+    assert refused.value.status == 400
+
+
+def runs_again(pod):
+    status = (pod["status"].get("containerStatuses") or [{}])[0]
+    return status.get("restartCount", 0) and "running" in status["state"]
+
+
 def waits_after(pod, restarts):
     status = (pod["status"].get("containerStatuses") or [{}])[0]
     return status.get("restartCount", 0) >= restarts and "waiting" in status["state"]

@@ -93,12 +93,18 @@ class Container:
         started = self.record.state["running"]["startedAt"]
         self.record.state = terminated(code, started, rfc3339(), self.record.container_id)
         self.record.ready = False
+        self.record.last_state, self.previous_log = {}, None  # a kubelet keeps one that has ended, the newest
         return code
 
     @property
     def running(self) -> bool:
         """Whether its process is there."""
         return self.process is not None and self.process.running
+
+    def log_of(self, *, previous: bool) -> ContainerLog | None:
+        """Return the log of the present start, or of the one before; while it waits, both are the last one's."""
+        waits = "waiting" in self.record.state and self.record.last_state
+        return self.previous_log if previous and not waits else self.log
 
     def signal(self, number: int) -> None:
         """Send a signal to the main process."""

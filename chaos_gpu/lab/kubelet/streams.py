@@ -48,7 +48,7 @@ class KubeletStreams:
     ) -> AsyncIterator[bytes]:
         """Yield the container's output; see `Streams.logs`."""
         found = self._container(pod, container)
-        log = found.previous_log if previous else found.log
+        log = found.log_of(previous=previous)
         if log is None:
             name = pod["metadata"]["name"]
             raise NotRunning(
