@@ -12,10 +12,7 @@ from chaos_gpu.faults.targets import gpu_nodes, raised_conditions
 from chaos_gpu.verdict import Judgement, Outcome, Verdict, failed, inconclusive, passed, worst
 
 PLATFORM = "PLATFORM"
-REMEDY_DETECTOR = (
-    "deploy a detector that reads the kernel log on the target, or complete its profile (docs/safety.md);"
-    " chaos-gpu doctor lists what was found"
-)
+REMEDY_LACKING = "chaos-gpu doctor lists what was found, what is lacking, and what to do about it"
 
 
 def platform_ready(run: Run) -> dict[str, Any]:
@@ -45,7 +42,7 @@ def criteria_hold(run: Run, criteria: Iterable[str]) -> dict[str, Any]:
         )
     if run.phase == "before":
         lacking = {each: why for each in wanted if (why := _lacking(run, each))}
-        verdicts = [run.record(each, inconclusive(why, {}, REMEDY_DETECTOR)) for each, why in lacking.items()]
+        verdicts = [run.record(each, inconclusive(why, {}, REMEDY_LACKING)) for each, why in lacking.items()]
         return {"status": 0 if lacking else 1, "verdicts": [verdict.as_json() for verdict in verdicts]}
     judged = [Verdict.of(criterion, _fold(run, criterion)) for criterion in wanted]
     holds = all(verdict.outcome is Outcome.PASS for verdict in judged)
