@@ -34,6 +34,11 @@ class Kubectl:
             raise ClusterError(f"kubectl {' '.join(arguments)}: {done.stderr.strip()}")
         return done.stdout
 
+    def stream(self, *arguments: str) -> subprocess.Popen[str]:
+        """Start it, to read what it prints line by line; whoever starts it ends it."""
+        environment = {"PATH": os.environ.get("PATH", os.defpath), "HOME": "/nonexistent"}
+        return subprocess.Popen([*self._argv, *arguments], env=environment, text=True, stdout=subprocess.PIPE)
+
     def get(self, *arguments: str) -> Json:
         """Read an object or a list."""
         found: Json = json.loads(self.run("get", *arguments, "--output=json"))

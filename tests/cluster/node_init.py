@@ -31,6 +31,7 @@ DEVICES = {
     "fuse": (10, 229),
 }
 NVIDIA_MAJOR = 195
+UNIFIED = "sys/fs/cgroup/unified"
 CONTROL_PLANE = 1
 """Seen from a node's `link` step, process 1 is the control plane's supervisor."""
 Plan = dict[str, Any]
@@ -80,6 +81,8 @@ def enter_root(plan: Plan) -> None:
     mount("proc", root / "proc", "proc")
     mount("sysfs", root / "sys", "sysfs")
     mount("/sys/fs/cgroup", root / "sys/fs/cgroup", flags=MS_BIND | MS_REC)
+    if not plan["unified"] and (root / UNIFIED).exists():  # a machine with cgroup v1 alone
+        subprocess.run(["umount", root / UNIFIED], check=True)
     for name in ("run", "tmp", "dev"):
         mount("tmpfs", root / name, "tmpfs", data="mode=1777" if name == "tmp" else "mode=755")
     make_devices(root / "dev", plan["gpus"])

@@ -1,6 +1,6 @@
 """The training job's program: train, save every few steps, log each step, resume where the last run was interrupted.
 
-Environment: CHECKPOINT_DIR; STEPS, SAVE_EVERY, KEEP (checkpoints kept); STEP_S and SAVE_S, how long a step and a save
+Environment: CHECKPOINT_DIR; STEPS, INPUTS (its width), SAVE_EVERY, KEEP (checkpoints kept); STEP_S and SAVE_S, how long a step and a save
 are to take, in seconds; LAB_PLATFORM_FILE, whose planted defects begin with `trainer-`. On stdout one JSON object a
 line: `{"step", "loss", "lr", "at"}` for each step, else `{"event": resumed|saving|saved|stopping|finished, …}`. `at` is
 CLOCK_MONOTONIC in seconds. On SIGTERM it saves at the end of the step and exits 143. Stdlib only; `trainer_source` in
@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from chaos_gpu.lab.trainer.model import COMPONENTS, Json, Training
+from chaos_gpu.lab.trainer.model import COMPONENTS, INPUTS, Json, Training
 from chaos_gpu.lab.trainer.store import Store
 
 PREEMPTED = 143
@@ -46,7 +46,7 @@ class Job:
         self._defects = defects
         self._every = int(environment.get("SAVE_EVERY", "4"))
         self._step_s, self._save_s = (float(environment.get(name, "0")) for name in ("STEP_S", "SAVE_S"))
-        self._training = Training(int(environment.get("STEPS", "24")))
+        self._training = Training(int(environment.get("STEPS", "24")), int(environment.get("INPUTS", str(INPUTS))))
         self._store = Store(Path(environment["CHECKPOINT_DIR"]), int(environment.get("KEEP", "2")), defects)
         self._saves, self._stopping, self._resumed = 0, False, False
 

@@ -14,6 +14,8 @@ CODE_PATH, STORE_PATH = "/opt/trainer", "/checkpoints"
 PARTS = ("torch_zip", "model", "store", "main")
 GRACE_S = 2
 SAVE_S = 0.5
+SLOW_SAVE_S = 2 * GRACE_S
+"""A save that does not fit into the grace period."""
 SETTINGS = {"STEPS": "32", "SAVE_EVERY": "4", "KEEP": "2", "STEP_S": "0.02"}
 _OWN_IMPORT = re.compile(r"^from chaos_gpu\.\S+ import .*\n", re.MULTILINE)
 
@@ -26,7 +28,7 @@ def write_manifest(directory: Path, defects: Sequence[str]) -> Path:
         defects: names of planted defects; most of them the trainer finds out itself.
     """
     short = "trainer-grace-too-short" in defects
-    objects = trainer_objects(str(directory / "checkpoints"), save_s=2 * GRACE_S if short else SAVE_S)
+    objects = trainer_objects(str(directory / "checkpoints"), save_s=SLOW_SAVE_S if short else SAVE_S)
     path = directory / "trainer.yaml"
     path.write_text("\n---\n".join(json.dumps(each, indent=1) for each in objects), encoding="utf-8")  # JSON is YAML
     return path

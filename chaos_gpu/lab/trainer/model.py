@@ -22,17 +22,18 @@ Weights = dict[str, "array[float]"]
 class Training:
     """A training at some step."""
 
-    def __init__(self, steps: int) -> None:
+    def __init__(self, steps: int, inputs: int = INPUTS) -> None:
         """Begin at step 0, always with the same weights.
 
         Args:
             steps: the length of the whole training; the learning rate falls to 0 over it.
+            inputs: how wide the network is: what a checkpoint of it takes.
         """
         rng = random.Random(20240607)  # noqa: S311 - repeatable on purpose
         self.steps, self.step = steps, 0
         self.weights: Weights = {}
         for unit in range(HIDDEN):
-            self.weights[f"hidden.{unit}"] = array("d", [rng.gauss(0, 0.2) for _ in range(INPUTS)])
+            self.weights[f"hidden.{unit}"] = array("d", [rng.gauss(0, 0.2) for _ in range(inputs)])
         self.weights["hidden.bias"] = array("d", [0.0] * HIDDEN)
         self.weights["out"] = array("d", [rng.gauss(0, 0.5) for _ in range(HIDDEN)])
         self.weights["out.bias"] = array("d", [0.0])
@@ -42,7 +43,7 @@ class Training:
         self.order = list(range(SAMPLES))
         self.epoch, self.position = 0, 0
         self.scale, self.good_steps = 1024.0, 0
-        self._data = _samples()
+        self._data = _samples(inputs)
 
     @property
     def lr(self) -> float:
@@ -135,7 +136,7 @@ class Training:
         return dict(zip(COMPONENTS, loaders, strict=True))
 
 
-def _samples() -> list[tuple[list[float], float]]:
+def _samples(width: int) -> list[tuple[list[float], float]]:
     rng = random.Random(3)  # noqa: S311 - likewise
-    inputs = [[rng.uniform(-1, 1) for _ in range(INPUTS)] for _ in range(SAMPLES)]
+    inputs = [[rng.uniform(-1, 1) for _ in range(width)] for _ in range(SAMPLES)]
     return [(each, math.sin(sum(each[:4])) + 0.5 * each[4]) for each in inputs]
