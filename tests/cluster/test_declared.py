@@ -4,22 +4,20 @@ from chaos_gpu.criteria.registry import components, matrix
 from chaos_gpu.lab.defects import COMPONENTS
 from tests.cluster.platform import PARTS
 from tests.cluster.queues import MISCONFIGURATIONS
-from tests.cluster.test_experiments import FATAL, LAB_ONLY, experiments, runs
+from tests.cluster.test_experiments import TRAINER, runs
 from tests.cluster.test_queues import SCENARIOS
 
 
-def test_what_is_judged_on_the_lab_only_says_why() -> None:
+def test_the_tier_has_every_part_that_the_lab_has() -> None:
     needed = {part for cell in matrix() for part in components(cell.experiment)}
-    assert needed | set(COMPONENTS) == set(PARTS) | set(LAB_ONLY)
-    assert not set(PARTS) & set(LAB_ONLY)
-    assert FATAL in experiments()
+    assert needed | set(COMPONENTS) == {*PARTS, TRAINER}
 
 
 def test_the_short_choice_of_cells_has_every_criterion_fail_once() -> None:
     chosen, whole = runs(everything=False), runs(everything=True)
     assert set(chosen) <= set(whole)
     for cell in matrix():
-        if cell.experiment in experiments() and cell.expected == "fail":
+        if cell.expected == "fail":
             fails = {(each.experiment, each.defect) for each in matrix() if each[::3] == (cell.criterion, "fail")}
             assert fails & set(chosen)
 

@@ -1,40 +1,30 @@
 """The shipped experiments on a real control plane: the same verdicts as on the lab, for the same defects.
 
-What is run comes from the registry: every experiment whose parts this tier has, healthy, without each of them, and with
+What is run comes from the registry: every experiment, healthy, without each of them, and with
 the first defect that each criterion catches; `CHAOS_GPU_CLUSTER_CELLS=all`: with every defect.
 """
 
 import os
-from collections.abc import Iterator
 
 import pytest
 
 from chaos_gpu.criteria.registry import NOT_RECOVERED, Cell, components, matrix
+from tests.cluster import training
 from tests.cluster.layout import NODES
-from tests.cluster.platform import PARTS
 from tests.cluster.product import Done, Site
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
 FATAL = "device/xid-fatal-cordons-node"
 WITHOUT = "without:"
-LAB_ONLY = {
-    "trainer": "its image would have to hold the lab's training",
-}
-"""Parts of the platform that the tier lacks, and why: what needs one is judged on the lab only."""
-
-
-def experiments() -> Iterator[str]:
-    """Yield the experiments that this tier has the parts for."""
-    for name in dict.fromkeys(cell.experiment for cell in matrix()):
-        if set(PARTS).issuperset(components(name)):
-            yield name
+TRAINER = "trainer"
+"""The one part that is given to the product, and not put on the cluster."""
 
 
 def runs(*, everything: bool) -> list[tuple[str, str | None]]:
     """List what to run: an experiment and what is wrong with the platform, if anything."""
     chosen: dict[tuple[str, str | None], None] = {}
-    for name in experiments():
+    for name in dict.fromkeys(cell.experiment for cell in matrix()):
         caught: set[str] = set()
         for cell in (each for each in matrix() if each.experiment == name):
             first = cell.expected != "fail" or cell.criterion not in caught
@@ -54,8 +44,9 @@ def cells(experiment: str, defect: str | None) -> list[Cell]:
 
 def run(site: Site, experiment: str, defect: str | None) -> Done:
     defects = [defect] if defect and not defect.startswith(WITHOUT) else []
-    site.deploy(defects, [part for part in components(experiment) if f"{WITHOUT}{part}" != defect])
-    return site.run(experiment)
+    parts = {part for part in components(experiment) if f"{WITHOUT}{part}" != defect}
+    site.deploy(defects, parts - {TRAINER})
+    return site.run(experiment, **(training.give(site.folder, defects) if TRAINER in parts else {}))
 
 
 @pytest.mark.parametrize(("experiment", "defect"), RUNS)

@@ -28,6 +28,7 @@ def give(folder: Path, defects: Sequence[str] = ()) -> dict[str, str]:
     """Write the manifest of the training, with its planted defects, and return the settings that name it."""
     save_s = SLOW_SAVE_S if "trainer-grace-too-short" in defects else SAVE_S
     config, job = trainer_objects(STORE, image=TOOLS, save_s=save_s)
+    job["spec"]["backoffLimit"] = 2  # a kubelet waits 10 s before the second start, and twice as long before each next
     config["data"]["platform.json"] = json.dumps({"defects": list(defects)})
     settings = {"LAB_PLATFORM_FILE": f"{CODE_PATH}/platform.json", "INPUTS": WIDTH}
     environment: list[Json] = job["spec"]["template"]["spec"]["containers"][0]["env"]

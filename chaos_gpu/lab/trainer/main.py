@@ -1,10 +1,10 @@
 """The training job's program: train, save every few steps, log each step, resume where the last run was interrupted.
 
-Environment: CHECKPOINT_DIR; STEPS, INPUTS (its width), SAVE_EVERY, KEEP (checkpoints kept); STEP_S and SAVE_S, how long a step and a save
-are to take, in seconds; LAB_PLATFORM_FILE, whose planted defects begin with `trainer-`. On stdout one JSON object a
-line: `{"step", "loss", "lr", "at"}` for each step, else `{"event": resumed|saving|saved|stopping|finished, …}`. `at` is
-CLOCK_MONOTONIC in seconds. On SIGTERM it saves at the end of the step and exits 143. Stdlib only; `trainer_source` in
-`manifest` makes one file of this package.
+Environment: CHECKPOINT_DIR; STEPS; INPUTS, how wide the network is; SAVE_EVERY, KEEP (checkpoints kept); STEP_S and
+SAVE_S, how long a step and a save are to take, in seconds; LAB_PLATFORM_FILE, whose planted defects begin with
+`trainer-`. On stdout one JSON object a line: `{"step", "loss", "lr", "at"}` for each step, else
+`{"event": resumed|saving|saved|stopping|finished, …}`. `at` is CLOCK_MONOTONIC in seconds. On SIGTERM it saves at the
+end of the step and exits 143. Stdlib only; `trainer_source` in `manifest` makes one file of this package.
 """
 
 import json
