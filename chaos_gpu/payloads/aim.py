@@ -11,14 +11,18 @@ from chaos_gpu.payloads.store_watch import Learned
 
 
 class Aim:
-    """A place in the data of a save, as the save before lets it be foreseen."""
+    """A place in the bytes of a save, as the save before lets it be foreseen."""
 
     def __init__(self, spec: Dict[str, Any], learned: Learned) -> None:
-        """Take the place from the spec's `bytes` or `fraction`, how near is near enough from its `record`."""
+        """Take the place from the spec's `bytes` or `fraction`; it is the end of the data for a phase after these.
+
+        How near is near enough is said by its `record`. When a number of `files` is reached cannot be foreseen.
+        """
         self.learned = learned
-        self.wanted = float(spec.get("bytes") or spec.get("fraction", 0.0) * learned.size)
+        asked = spec.get("bytes") or spec.get("fraction", 0.0) * learned.size
+        self.wanted = float(asked if spec["phase"] == "data" else learned.data)
         self.record = int(spec.get("record") or learned.record_at(self.wanted))
-        self.pace = learned.pace_at(self.wanted)
+        self.pace = 0.0 if spec.get("files") else learned.pace_at(self.wanted)
 
     def due(self, written: int, pace: float, ahead_s: float) -> bool:
         """Whether a strike that stops the writer `ahead_s` after it was seen, so fast, hits better than any later one.

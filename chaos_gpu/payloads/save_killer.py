@@ -6,8 +6,8 @@ Spec (JSON):
     namespace  of that pod
     reference  the same of a training that is only watched, or ""
     phase      data: `fraction` of the bytes of the save before (or `bytes`, or `files` of this one) are there
-               sync: all bytes are there, their final names are not; commit: of several names the last is missing
-               pointer: all names are there, the pointer is the old one; retention: an old file has been removed
+               sync: all data are there, names or the marker are not; commit: all bytes are there, the last name is not
+               pointer: all names are there, the pointer is the old one; retention: then an old file has been removed
                step: between two saves
     means      freeze: stop all processes, look, kill them; init: the same, killing the first alone (its PID namespace
                goes with it); rank: the same, killing one rank's process alone; delete, force, evict: by the API server
@@ -36,6 +36,7 @@ from chaos_gpu.payloads.events import say
 from chaos_gpu.payloads.eviction import BY_API, remove_pod
 from chaos_gpu.payloads.followed import Followed, look_into
 from chaos_gpu.payloads.freezer import ENDED, MARK, POD, Freezer, carriers_of, environment_of, process_state, writers
+from chaos_gpu.payloads.phases import has_come, has_gone
 from chaos_gpu.payloads.store_watch import Learned, Save, StoreWatch
 
 IDLE_S, SHARE, SPIN_S = 0.005, 0.01, 0.1
@@ -83,7 +84,7 @@ class Hunt:
                 gone = 0 if self.freezer.pids else gone + 1
                 if gone > 1:  # not only between two starts
                     break
-            if self.freezer and save is not self.tried and self._is_time(watch, save):
+            if self.freezer and (save is None or save is not self.tried) and self._is_time(watch, save):
                 self.tried = save
                 evidence = self._try(watch, save)
                 if evidence:
@@ -118,11 +119,16 @@ class Hunt:
     def _pause(self, watch: StoreWatch, save: Optional[Save]) -> None:
         """Look often enough: every hundredth of a save's time, and without a pause where the place may be near."""
         usual_s = watch.learned.duration_s if watch.learned else 1.0
-        if save is None or save is self.tried or (usual_s > SPIN_S and watch.committed(save)):
+        if save is None or save is self.tried or (usual_s > SPIN_S and self._is_past(watch, save)):
             self._idle(min(IDLE_S, max(0.0001, usual_s * SHARE)))
         elif self._rest_s(watch, save):
             self._look_aside()
             time.sleep(self._rest_s(watch, save))
+
+    def _is_past(self, watch: StoreWatch, save: Save) -> bool:
+        """Whether nothing more is to come of a save: what it removes, it does at once."""
+        rests = self.spec["phase"] != "retention" or time.monotonic_ns() - save.changed_ns > SPIN_S * 1e9
+        return bool(watch.committed(save)) and rests
 
     def _rest_s(self, watch: StoreWatch, save: Save) -> float:
         """Return the pause between two looks at a save that is going on."""
@@ -147,26 +153,14 @@ class Hunt:
                 each.look()
 
     def _is_time(self, watch: StoreWatch, save: Optional[Save]) -> bool:
-        phase, learned = self.spec["phase"], watch.learned
-        if learned is None:
+        if self.spec["phase"] != "data":
+            return has_come(self.spec["phase"], watch, save)
+        if save is None or watch.learned is None or watch.committed(save):
             return False
-        committed = bool(save and watch.committed(save))
-        if phase == "step":
-            return save is None or (committed and is_between(watch, save))
-        if save is None:
-            return False
-        if phase in ("pointer", "retention"):
-            removed = any(not track.gone for track in save.tracks) and bool(watch.removed)
-            return committed and (removed if phase == "retention" else learned.points and not save.pointed_ns)
-        if committed:
-            return False
-        if phase == "data":
-            if self.spec.get("files"):
-                return len(save.tracks) >= int(self.spec["files"])
-            pace = save.pace(int(self.looked_s * 1e9))
-            return self._aim(learned).due(save.written, pace, self._ahead_s(watch, save))
-        missing = learned.names - save.names
-        return bool(save.written >= learned.size and (phase == "sync" or len(missing) == 1))
+        if self.spec.get("files"):
+            return len(save.tracks) >= int(self.spec["files"])
+        pace = save.pace(int(self.looked_s * 1e9))
+        return self._aim(watch.learned).due(save.written, pace, self._ahead_s(watch, save))
 
     def _ahead_s(self, watch: StoreWatch, save: Save) -> float:
         """Return from the last look to a strike now, and half the way on to what a strike after the next would take."""
@@ -226,17 +220,13 @@ class Hunt:
         return {**evidence, **ended, "uncommitted": evidence["uncommitted"] and known}
 
     def _why_not(self, watch: StoreWatch, save: Optional[Save]) -> str:
-        phase = self.spec["phase"]
-        if phase == "step" or save is None:
-            return ""
-        if phase in ("pointer", "retention"):
-            return "" if phase == "retention" or not save.pointed_ns else "the pointer had been written"
-        if watch.committed(save):
-            return "the save had committed"
-        if phase == "data" and self.spec.get("files"):
+        gone = has_gone(self.spec["phase"], watch, save)
+        if gone or self.spec["phase"] != "data" or save is None or watch.learned is None:
+            return gone
+        if self.spec.get("files"):
             count = len(save.tracks)
             return "" if count == int(self.spec["files"]) else f"{count} files were there"
-        return self._aim(watch.learned).missed(save.written) if phase == "data" and watch.learned else ""
+        return self._aim(watch.learned).missed(save.written)
 
     def _place(self, watch: StoreWatch, save: Optional[Save]) -> Dict[str, Any]:
         learned = watch.learned
@@ -304,12 +294,6 @@ def hurry(needed: bool) -> None:
         os.sched_setscheduler(0, policy, os.sched_param(priority))
     except OSError:
         return
-
-
-def is_between(watch: StoreWatch, save: Save) -> bool:
-    """Whether the pause after a save is half over: what still belonged to that save is done."""
-    pause_ns = save.begun_ns - watch.finished[-1].changed_ns
-    return time.monotonic_ns() - save.changed_ns >= pause_ns / 2
 
 
 def rank_of(pids: List[int]) -> int:

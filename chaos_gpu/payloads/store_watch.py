@@ -21,6 +21,8 @@ AROUND = 0.1
 MOMENT_NS = 1_000_000
 QUIET_NS = 500_000_000
 MOST_FILES = 100_000
+NAMELESS = "tmp"
+"""What has no name of its own yet."""
 _TEMPORARY = re.compile(r"\.?tmp[^/]*")
 _MARKED = re.compile(r"^\.?tmp[-._]|[-._](orbax-checkpoint-)?(tmp|partial)[^/]*$|^\.tmp\w*$")
 _LOG = re.compile(r"\.log$|\.jsonl$|tfevents")
@@ -71,7 +73,7 @@ def kind_of_name(name: str) -> str:
 
 def member_of(name: str) -> str:
     """Return which checkpoint a file belongs to: its part in the top level, without what marks it as temporary."""
-    return _MARKED.sub("", name.split("/", 1)[0]) or "tmp"
+    return _MARKED.sub("", name.split("/", 1)[0]) or NAMELESS
 
 
 def is_temporary(name: str) -> bool:
@@ -105,6 +107,8 @@ class Save:
         self.tracks: List[Track] = []
         self.members: Set[str] = set()
         self.ladder: List[Rung] = []
+        self.removed: List[str] = []
+        """Files of earlier ones that went after it had committed."""
 
     @property
     def written(self) -> int:
@@ -150,6 +154,8 @@ class Learned(NamedTuple):
     ladder: Tuple[Rung, ...]
     points: bool
     """Whether a pointer was written."""
+    data: int
+    """Its bytes without those of a marker: a small file that comes last."""
 
     def record_at(self, place: float) -> int:
         """Return the bytes of the write in which a place lies, as far as the looks could tell one from the next."""
@@ -178,7 +184,6 @@ class StoreWatch:
         self._learned_before: Optional[Learned] = None
         self.current: Optional[Save] = None
         self.finished: List[Save] = []
-        self.removed: List[str] = []
         self.pointers: Dict[str, Seen] = {}
         self._tracks: Dict[int, Track] = {}
         self._past: Dict[str, Seen] = {}
@@ -201,12 +206,16 @@ class StoreWatch:
             inodes.add(seen.inode)
             self._follow(name, seen, now_ns)
         for inode in set(self._tracks) - inodes:
-            self._tracks[inode].gone = True
-            self.removed.append(self._tracks.pop(inode).name)
+            self._remove(self._tracks.pop(inode))
         self._past = {name: seen for name, seen in self._past.items() if seen.same(found.get(name))}
         if self.current and now_ns - self.current.changed_ns > max(QUIET_NS, self._patience_ns(self.current)):
             self._close()
         return self.current
+
+    def _remove(self, track: Track) -> None:
+        track.gone, save = True, self.current
+        if save and track not in save.tracks and self.committed(save):
+            save.removed.append(track.name)
 
     def _patience_ns(self, save: Save) -> int:
         known_s = self.learned.duration_s if self.learned else save.durable_s
@@ -234,8 +243,9 @@ class StoreWatch:
             return
         before, old, renamed = track.written, track.name, name != track.name
         track.seen, track.name = seen, name
-        if self.current is None and (track.written > before or (renamed and is_temporary(old))):
-            self._reopen(track)
+        last = self.finished[-1] if self.finished else None
+        if last and track in last.tracks and (track.written > before or (renamed and is_temporary(old))):
+            self._reopen()
         save = self.current
         if save and track in save.tracks and (renamed or track.written > before):
             save.changed_ns = now_ns
@@ -244,11 +254,18 @@ class StoreWatch:
                 save.ladder.append(Rung(save.written, now_ns))
 
     def _begin(self, name: str, seen: Seen, now_ns: int, anew: bool) -> None:
-        member, current = member_of(name), self.current
+        member = member_of(name)
+        earlier = None if anew else self._checkpoint_of(name, member)
+        if earlier and not (earlier is self.finished[-1] and self._reopen()):
+            self._tracks[seen.inode] = Track(name, seen, preallocated=False)
+            earlier.tracks.append(self._tracks[seen.inode])
+            return
+        current = self.current
         known = {kind_of_name(each) for each in current.members} if current else set()
         if current is None or (anew if member in current.members else kind_of_name(member) in known):
             self._close()
             current = self.current = Save(now_ns)
+            current.begun_unseen = member != NAMELESS and member in map(member_of, self._past)
         current.begun_unseen = current.begun_unseen or name in self._past
         whole = self.learned.size if self.learned else 0
         track = Track(name, seen, preallocated=whole > 0 and seen.size >= WHOLE * whole and seen.allocated < seen.size)
@@ -259,10 +276,20 @@ class StoreWatch:
         if track.written:
             current.ladder.append(Rung(current.written, now_ns))
 
-    def _reopen(self, track: Track) -> None:
-        """Take back that the last save is over: its writer has only been waiting."""
-        if self.finished and track in self.finished[-1].tracks:
-            self.current, self.learned = self.finished.pop(), self._learned_before
+    def _checkpoint_of(self, name: str, member: str) -> Optional[Save]:
+        """Return the save that has ended to whose checkpoint a file is added; None for one that is written anew."""
+        if "/" not in name or member == NAMELESS or (self.current and member in self.current.members):
+            return None
+        known = next((save for save in reversed(self.finished) if member in save.members), None)
+        again = known and any(_TEMPORARY.sub("", track.name) == _TEMPORARY.sub("", name) for track in known.tracks)
+        return None if again else known
+
+    def _reopen(self) -> bool:
+        """Take back that the last save is over, unless there is another, or it was all there: it had only waited."""
+        if self.current or (self._learned_before and _has_all(self.finished[-1], self._learned_before)):
+            return False
+        self.current, self.learned = self.finished.pop(), self._learned_before
+        return True
 
     def _close(self) -> None:
         save, self.current = self.current, None
@@ -272,8 +299,10 @@ class StoreWatch:
         self._learned_before = self.learned
         if save.begun_unseen:
             return
-        size = sum(track.seen.size for track in save.tracks)
-        self.learned = Learned(save.names, size, save.durable_s, tuple(save.ladder), bool(save.pointed_ns))
+        sizes = [track.seen.size for track in save.tracks]
+        size, last = sum(sizes), sizes[-1]
+        data = size - last if last <= (1 - WHOLE) * size else size
+        self.learned = Learned(save.names, size, save.durable_s, tuple(save.ladder), bool(save.pointed_ns), data)
 
     def cut(self) -> None:
         """Say that the save that is going on was interrupted: it is none to measure others by, and now of the past."""
@@ -288,7 +317,7 @@ class StoreWatch:
         """Whether a save has all names and bytes of the one before; None when there is none to compare with."""
         if self.learned is None:
             return None
-        return self.learned.names <= save.names and save.written >= WHOLE * self.learned.size
+        return _has_all(save, self.learned)
 
     def complete(self) -> List[Save]:
         """Return the finished saves of which all files are there."""
@@ -305,6 +334,10 @@ class StoreWatch:
             for name, seen in found.items()
             if name not in {*kept, *self.pointers} and not _LOG.search(name)
         }
+
+
+def _has_all(save: Save, learned: Learned) -> bool:
+    return learned.names <= save.names and save.written >= WHOLE * learned.size
 
 
 def _looks_like_pointer(name: str) -> bool:

@@ -15,55 +15,16 @@ from uuid import uuid4
 
 import pytest
 
-from chaos_gpu.faults.pods import payload_source
 from chaos_gpu.payloads.checkpoint_document import inspect
 from chaos_gpu.payloads.eviction import remove_pod
 from chaos_gpu.payloads.followed import Followed
 from chaos_gpu.payloads.freezer import ENDED, MARK, Freezer, carriers_of, process_state
 from chaos_gpu.payloads.save_killer import Hunt
 from chaos_gpu.payloads.store_watch import StoreWatch
+from tests.support.killer import SPEC, Killer
 from tests.support.training import Process, Trainer
 
 pytestmark = pytest.mark.timeout(120)
-SPEC = {"phase": "data", "fraction": 0.5, "means": "freeze", "attempts": 1000, "wait_s": 80, "deadline_s": 100}
-STARTED: list[subprocess.Popen[str]] = []
-
-
-@pytest.fixture(autouse=True)
-def no_killer_stays() -> Iterator[None]:
-    """End what a test that failed has left."""
-    yield
-    while STARTED:
-        process = STARTED.pop()
-        process.kill()
-        process.communicate()
-
-
-class Killer:
-    """One run of the payload."""
-
-    def __init__(self, directory: Path, env: dict[str, str] | None = None, **spec: Any) -> None:
-        program, file = directory / "payload.py", directory / "spec.json"
-        program.write_text(payload_source("save_killer"))
-        file.write_text(
-            json.dumps({**SPEC, "subject": "test", "reference": "", "namespace": "x", "grace_s": 5, **spec})
-        )
-        command = [sys.executable, "-I", str(program), "--spec", str(file)]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env)
-        STARTED.append(self.process)
-
-    def until(self, *names: str) -> dict[str, Any]:
-        """Read events up to one of these."""
-        for line in self.process.stdout or ():
-            event: dict[str, Any] = json.loads(line)
-            if event["event"] in names:
-                return event
-        raise AssertionError(f"it ended without {names}")
-
-    def end(self) -> int:
-        self.process.send_signal(signal.SIGTERM)
-        self.process.communicate(timeout=30)
-        return self.process.returncode
 
 
 @pytest.fixture

@@ -243,6 +243,82 @@ def test_a_late_name_is_part_of_a_save_if_it_was_none_before(store: Watched, was
     assert len(store.watch.finished) == 2 - again
 
 
+def wait(store: Watched) -> None:
+    for _ in range(200):
+        store.look()
+    assert store.watch.current is None
+
+
+def sharded(store: Watched, step: int, late: bool = False) -> None:
+    for part in ("a", "b"):
+        store.grow(f"checkpoint-{step}/{part}.bin", 50_000)
+    if late:
+        wait(store)
+    store.grow(f"checkpoint-{step}/.metadata.tmp", 1000)
+    store.rename(f"checkpoint-{step}/.metadata.tmp", f"checkpoint-{step}/.metadata")
+
+
+def test_a_marker_that_comes_after_a_long_sync_is_of_its_save(store: Watched) -> None:
+    """Also of the first one, of which nothing is known."""
+    for step in (4, 8):
+        sharded(store, step, late=True)
+        save = store.watch.current
+        assert save is not None
+        assert len(save.tracks) == 3
+    assert store.watch.learned is not None
+    assert (store.watch.learned.size, store.watch.learned.data) == (101_000, 100_000)
+
+
+def test_what_is_added_to_a_whole_checkpoint_is_no_save(store: Watched) -> None:
+    for step in (4, 8):
+        sharded(store, step)
+    wait(store)
+    before = [(save.changed_ns, store.watch.learned) for save in store.watch.finished]
+    store.grow("checkpoint-8/eval.json", 10)
+    store.grow("checkpoint-8/eval.json", 10)
+    store.grow("checkpoint-4/eval.json", 10)
+    assert store.watch.current is None
+    assert [(save.changed_ns, store.watch.learned) for save in store.watch.finished] == before
+    assert store.watch.garbage() == {}
+    save = store.grow("checkpoint-12/a.bin", 50_000)
+    store.grow("checkpoint-8/more.json", 10)
+    assert store.watch.current is save, "nor does it end the one that is going on"
+
+
+def test_a_marker_that_comes_when_the_watch_has_just_begun_is_none_to_measure_by(tmp_path: Path) -> None:
+    (tmp_path / "checkpoint-4").mkdir()
+    (tmp_path / "checkpoint-4" / "a.bin").write_bytes(b"x" * 50_000)
+    (tmp_path / ".tmpAb3x").write_bytes(b"x")
+    store = Watched(tmp_path)
+    store.grow("checkpoint-4/.metadata", 1000)
+    store.grow("checkpoint-8/a.bin", 50_000)
+    assert store.watch.learned is None
+    store.grow(".tmpZ9", 5000)
+    store.rename(".tmpZ9", "step-12.pt")
+    store.grow("step-16.pt", 10)
+    assert store.watch.learned is not None
+
+
+@pytest.mark.parametrize("names", [["last/a.bin.tmp", "last/a.bin"], [".tmp{}/a.bin", "last/a.bin"]])
+def test_the_same_checkpoint_written_anew_is_a_new_save(store: Watched, names: list[str]) -> None:
+    for number in range(3):
+        beside, final = (name.format(number) for name in names)
+        store.grow(beside, 50_000)
+        (store.root / "last").mkdir(exist_ok=True)
+        store.rename(beside, final)
+        wait(store)
+    assert [len(save.tracks) for save in store.watch.finished] == [1, 1, 1]
+
+
+@pytest.mark.parametrize(("last", "data"), [(2000, 98_000), (2001, 100_001)])
+def test_a_small_file_that_comes_last_is_a_marker(store: Watched, last: int, data: int) -> None:
+    store.grow("checkpoint-4/a.bin", 98_000)
+    store.grow("checkpoint-4/b", last)
+    store.grow("checkpoint-8/a.bin", 100)
+    assert store.watch.learned is not None
+    assert store.watch.learned.data == data
+
+
 def test_the_pace_around_a_place_is_that_of_the_looks_about_it(store: Watched) -> None:
     for part in (1000, 1000, 4000, 4000):  # a tenth of a second each
         store.grow("step-4.pt.tmp", part)
