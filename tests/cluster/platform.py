@@ -16,14 +16,15 @@ from chaos_gpu.lab.platform.health_rules import POLICY
 from chaos_gpu.lab.platform.manifests import AGENT, JOURNAL_WATCH, NAMESPACE, journal_objects, platform_objects
 from chaos_gpu.lab.platform.policy import platform_file
 from tests.cluster.images import TOOLS
-from tests.cluster.kubectl import Kubectl, until
+from tests.cluster.kubectl import Kubectl
 from tests.cluster.layout import NODES
 
 Json = dict[str, Any]
-LIMIT_S = 60.0
+LIMIT = "--timeout=90s"
+READY = {"DaemonSet": f"jsonpath={{.status.numberReady}}={len(NODES)}", "Deployment": "condition=Available"}
 POLICY_POLL_S = 0.25
 CORDON_S = float(SHORT_LIMITS["CHAOS_GPU_CORDON_S"])
-NAMESPACES = (NAMESPACE, JOURNAL_WATCH.namespace, dcgm.OPERATOR)
+DIAGNOSES = "gpu-health-diagnosis"
 DETECTOR, ENGINE = "detector", "dcgm-engine"
 PARTS = {
     DETECTOR: AGENT,
@@ -39,21 +40,25 @@ PARTS = {
 def deploy(kubectl: Kubectl, parts: Collection[str] = (DETECTOR,), defects: Sequence[str] = ()) -> None:
     """Put parts of the platform on the cluster, fresh, and nothing else of it."""
     take_away(kubectl)
-    if not parts:
-        return
-    kubectl.apply(list(_objects(parts, defects)))
-    until(lambda: _run(kubectl, parts), LIMIT_S, f"not all of this starts on every node: {', '.join(parts)}")
+    objects = list(_objects(parts, defects))
+    if objects:
+        kubectl.apply(objects)
+    for kind, ready in READY.items():
+        if any(each["kind"] == kind for each in objects):
+            kubectl.run("wait", kind, "--all", "--all-namespaces", f"--for={ready}", LIMIT)
     if ENGINE in parts and "policy-returns-failed" in defects:
         _break_gpus(kubectl)
 
 
 def take_away(kubectl: Kubectl) -> None:
     """Remove every part, its pods, and the records that it keeps."""
-    for namespace in NAMESPACES:
-        where = f"--namespace={namespace}"
-        kubectl.run("delete", "daemonsets,deployments", "--all", where, "--wait")
-        until(lambda at=where: not kubectl.get("replicasets,pods", at)["items"], LIMIT_S, f"{namespace}: pods remain")
+    found = kubectl.get("daemonsets,deployments", "--all-namespaces")["items"]
+    for namespace in {each["metadata"]["namespace"] for each in found if each["metadata"]["name"] in PARTS.values()}:
+        kubectl.run("delete", "daemonsets,deployments", "--all", f"--namespace={namespace}", "--wait=false")
     kubectl.run("delete", "configmaps", f"--namespace={NAMESPACE}", f"--selector={RECORDS}=true")
+    apps = f"--selector=app in ({','.join([*PARTS.values(), DIAGNOSES])})"
+    kubectl.run("delete", "pods", "--all-namespaces", f"--selector=app={DIAGNOSES}", "--wait=false")
+    kubectl.run("wait", "pods", "--all-namespaces", apps, "--for=delete", LIMIT)
 
 
 def pods_of(kubectl: Kubectl, part: str) -> list[Json]:
@@ -69,23 +74,12 @@ def _objects(parts: Collection[str], defects: Sequence[str]) -> Iterator[Json]:
     yield from platform_objects(platform, TOOLS) if DETECTOR in parts else ()
     yield from journal_objects(platform, TOOLS) if "journal" in parts else ()
     engine, exporter, agent = (f"dcgm-{part}" in parts for part in ("engine", "exporter", "agent"))
-    yield from dcgm.dcgm_objects(engine=engine, exporter=exporter, agent=agent, bundle=bundle)
+    if engine or exporter or agent:
+        yield from dcgm.dcgm_objects(engine=engine, exporter=exporter, agent=agent, bundle=bundle)
     if "health-policy" in parts:
         fleet = {name: [gpu.uuid for gpu in gpus_of(index)] for index, name in enumerate(NODES)}
         yield from health_objects(POLICY_POLL_S, bundle)
         yield from histories(fleet, defects)
-
-
-def _run(kubectl: Kubectl, parts: Collection[str]) -> bool:
-    found = {each["metadata"]["name"]: each for each in kubectl.get("daemonsets,deployments", "-A")["items"]}
-    return all(PARTS[part] in found and _is_ready(found[PARTS[part]]) for part in parts)
-
-
-def _is_ready(workload: Json) -> bool:
-    status = workload.get("status") or {}
-    if workload["kind"] == "Deployment":
-        return bool(status.get("readyReplicas") == workload["spec"]["replicas"])
-    return bool(status.get("numberReady") == len(NODES))
 
 
 def _break_gpus(kubectl: Kubectl) -> None:

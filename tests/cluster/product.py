@@ -33,6 +33,8 @@ OURS = "chaos-gpu"
 RUNNER = "chaos-gpu-runner"
 LEASE_S = 5
 RUN_LIMIT_S = 240.0
+DIAGNOSES = {"CHAOS_GPU_DIAGNOSIS_S": "30", "CHAOS_GPU_UNCORDON_S": "20"}
+"""A diagnosis is a pod of two containers, which a busy machine starts within seconds, and a node waits for it."""
 OPEN = "chaos-gpu/ledger"
 
 
@@ -189,6 +191,7 @@ def _environment(cluster: Cluster, config: Path) -> dict[str, str]:
     path = f"{Path(sys.executable).parent}:{cluster.programs.bin}:{os.environ.get('PATH', os.defpath)}"
     return {
         **SHORT_LIMITS,
+        **DIAGNOSES,
         "HOME": os.environ.get("HOME", "/root"),
         "PATH": path,
         "KUBECONFIG": str(config),
