@@ -9,6 +9,9 @@ from typing import Any, Dict
 
 from chaos_gpu.payloads.store_watch import Learned
 
+FORESEEN = 2
+"""So many writes at most: where a look had to wait, what it saw looks faster than it was."""
+
 
 class Aim:
     """A place in the bytes of a save, as the save before lets it be foreseen."""
@@ -29,7 +32,8 @@ class Aim:
 
         It will have ended the write that it is in: on average half of one more.
         """
-        return written + max(pace, self.pace) * ahead_s + self.record / 2 >= self.wanted
+        further = min(max(pace, self.pace) * ahead_s, FORESEEN * self.record)
+        return written + further + self.record / 2 >= self.wanted
 
     def left_s(self, written: int) -> float:
         """Return how long it takes a writer to get there, at the pace of the save before."""

@@ -28,7 +28,7 @@ def test_where_and_how_near(spec: dict[str, float], wanted: float, record: int) 
 
 @pytest.mark.parametrize(
     ("ahead_s", "first"),
-    [(0.0, 3150), (0.1, 3050), (0.2, 2950)],
+    [(0.0, 3150), (0.1, 3050), (0.2, 2950), (0.3, 2950)],
 )
 def test_the_longer_it_takes_the_earlier_it_is_due(ahead_s: float, first: int) -> None:
     """Half a write before the place, for the write that is going on is ended; and what is written meanwhile."""
