@@ -20,7 +20,7 @@ IN_SITE := cd "$(VENV)" && PATH="$$PWD/bin:$$PATH"
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test smoke check bench sweep cluster-build cluster-up cluster-status cluster-down test-cluster clean
+.PHONY: help demo test test-torch smoke check bench sweep cluster-build cluster-up cluster-status cluster-down test-cluster clean
 
 help:           ## this list
 	@sed -n 's/^\([a-z-]*\): *## /  make \1@/p' Makefile | tr '@' '\t' | expand -t 24
@@ -32,6 +32,10 @@ demo:           ## the two first experiments on the embedded GPU platform; exits
 test:           ## every test, on the installed wheel; those on a real cluster where one can run and is built
 	@.ci/venv dev
 	@$(IN_VENV) pytest $(WORKERS) $(PYTEST_ARGS)
+
+test-torch:     ## real trainers, killed in the middle of a save; makes .venv-torch (some gigabytes, no GPU needed)
+	@VENV=$(VENV)-torch .ci/venv torch
+	@PATH="$$PWD/$(VENV)-torch/bin:$$PATH" pytest -m torch $(WORKERS) $(PYTEST_ARGS)
 
 smoke:          ## the short part of the tests, for a second Python
 	@.ci/venv dev
@@ -78,5 +82,5 @@ test-cluster:   ## the tests that need it; uses the one that runs, else one of i
 	@$(IN_VENV) pytest --cluster=always -m cluster tests/cluster $(PYTEST_ARGS)
 
 clean:          ## remove what make and the tools made
-	rm -rf "$(VENV)" .venv-* build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf "$(VENV)" "$(VENV)-torch" .venv-* build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

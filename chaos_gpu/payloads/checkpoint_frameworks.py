@@ -183,7 +183,7 @@ ACCELERATE_PARTS = {
 
 
 def read_accelerate(files: Files, path: str, names: List[str], reading: Reading, deep: bool) -> None:
-    """Accelerate's save_state: no commit marker; each rank writes its random_states last."""
+    """Accelerate's save_state: no commit marker; each rank's random_states are last, but for registered objects."""
     trees = enter_parts(files, path, names, reading, deep, ACCELERATE_PARTS)
     states = trees.get("random_states_0.pkl")
     if type(states) is dict and type(states.get("step")) is int:
@@ -192,11 +192,31 @@ def read_accelerate(files: Files, path: str, names: List[str], reading: Reading,
         reading.torn.append("random_states_0.pkl is missing: it is written last")
     missing = ranks_missing(names, r"random_states_(\d+)\.pkl")
     reading.torn += [f"random_states_{rank}.pkl is missing" for rank in missing]
+    registered = [name for name in names if re.fullmatch(r"custom_checkpoint_\d+\.pkl", name)]
+    for name in registered:
+        _read_registered(files, os.path.join(path, name), reading, deep)
+    reading.torn += [f"custom_checkpoint_{each}.pkl is missing" for each in ranks_missing(registered, r"\D+(\d+)\.pkl")]
     if "model" not in reading.components:
         reading.torn.append("it has no model file")
     _check_index(files, path, names, reading)
     if "data" not in reading.components:
-        reading.notes.append("no state of a sampler or data loader was saved: the order of the data starts anew")
+        unless = ", unless a registered object holds it" if registered else ""
+        reading.notes.append(
+            f"no state of a sampler or data loader was saved: the order of the data starts anew{unless}"
+        )
+
+
+def _read_registered(files: Files, path: str, reading: Reading, deep: bool) -> None:
+    """Enter an object registered with Accelerate: its own keys say to which components it belongs, if to any."""
+    own = Reading(reading.format)
+    read_file(files, path, own, deep)
+    reading.torn += own.torn
+    reading.components |= own.components
+    which = os.path.basename(path)[: -len(".pkl")]
+    for key, state in own.states.items():
+        component, _, rest = key.partition(".")
+        known = component in own.components
+        reading.states[f"{component}.{which}.{rest}" if known else f"{which}.{key}"] = state
 
 
 def read_deepspeed(files: Files, path: str, names: List[str], reading: Reading, deep: bool) -> None:

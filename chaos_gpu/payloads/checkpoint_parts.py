@@ -117,7 +117,7 @@ def _sort_lightning(reading: Reading, tree: Dict[Any, Any], checksum: Checksum) 
 def _behind(tree: Dict[Any, Any], path: str, processed: Any) -> Iterable[str]:
     completed = dict(leaves_of(tree["loops"], "")).get(path.replace("processed", "completed"))
     if type(processed) is int and type(completed) is int and processed > completed:
-        return [f"batch progress: {processed} processed, {completed} completed; the last batch will be run again"]
+        return [f"batch progress: {processed} processed, {completed} completed: a resume counts the last batch again"]
     return []
 
 

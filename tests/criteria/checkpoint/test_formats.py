@@ -40,6 +40,26 @@ def test_whole(form: str, deep: bool, tmp_path: Path) -> None:
     assert (answer["step"], answer["components"], answer["fraction"]) == (100, components, 1.0)
 
 
+def test_what_is_registered_with_accelerate_is_part_of_its_save(tmp_path: Path) -> None:
+    """It is written after all else: `random_states` are there, and it is missing or cut."""
+    for number in (0, 1):
+        path = lay.accelerate(tmp_path, number, 100 + number, sampler=False)
+        torch_zip(path / "custom_checkpoint_0.pkl", {"sampler": {"position": 7}})
+        torch_zip(path / "custom_checkpoint_1.pkl", {"decay": 0.5, "seen": 3})
+    answer = inspect(str(path))
+    assert (answer["complete"], answer["components"]) == ("yes", FULL)
+    assert {"data.custom_checkpoint_0.position", "custom_checkpoint_1.decay"} <= answer["state_crcs"].keys()
+    torch_zip(path / "custom_checkpoint_0.pkl", {"sampler": {"position": 8}})
+    assert "data.custom_checkpoint_0.position" in inspect(str(path), str(tmp_path / "checkpoint_0"))["differs"]
+    lay.cut(path / "custom_checkpoint_1.pkl", 0.5)
+    assert "custom_checkpoint_1.pkl" in inspect(str(path))["torn_reason"]
+    (path / "custom_checkpoint_1.pkl").unlink()
+    assert inspect(str(path))["complete"] == "suspect"
+    torch_zip(path / "custom_checkpoint_1.pkl", {})
+    (path / "custom_checkpoint_0.pkl").unlink()
+    assert inspect(str(path))["complete"] == "no"
+
+
 def test_megatron_before_distributed_checkpoints(tmp_path: Path) -> None:
     answer = inspect(str(lay.megatron_legacy(tmp_path, 100)))
     assert (answer["format"], answer["complete"], answer["step"]) == ("megatron", "yes", 100)
