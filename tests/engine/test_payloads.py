@@ -15,7 +15,11 @@ import pytest
 
 from chaos_gpu.faults.pods import payload_source
 
-PAYLOADS = ["kmsg", "reverter", "application_xid", "gpu_job", "dcgm"]
+READER = [
+    *(f"checkpoint_{part}" for part in ("files", "pickle", "reading", "parts", "opcodes", "zip", "torch", "dcp")),
+    *(f"checkpoint_{part}" for part in ("safetensors", "frameworks", "kinds", "document")),
+]
+PAYLOADS = ["kmsg", "reverter", "application_xid", "gpu_job", "dcgm", "checkpoint", "save_killer"]
 OLD_PYTHONS = sorted(Path.home().glob(".pyenv/versions/3.8.*/bin/python"))
 MARKER = "cgpu-0a1b2c3d"
 UUID = "GPU-01234567-89ab-cdef-0123-456789abcdef"
@@ -41,6 +45,8 @@ def test_the_one_file_is_what_its_modules_are(name: str) -> None:
         "gpu_job": ["events", "node"],
     }
     before["dcgm"] = ["events", "node"]
+    before["checkpoint"] = [*READER, "events"]
+    before["save_killer"] = ["store_watch", "aim", "events", "eviction", *READER, "freezer", "followed", "phases"]
     modules = [*before[name], name]
     source = Path(__import__("chaos_gpu.payloads", fromlist=["_"]).__file__).parent
     own = [node for module in modules for node in ast.parse((source / f"{module}.py").read_text()).body]
