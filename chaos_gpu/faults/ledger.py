@@ -12,6 +12,7 @@ from chaos_gpu.cluster.client import Api, JsonObject
 from chaos_gpu.errors import ApiError, ApiUnavailable, Conflict, Forbidden, Refused
 from chaos_gpu.faults import ours
 from chaos_gpu.faults.names import LEDGER, NAMESPACE, RUN, ledgers_path
+from chaos_gpu.payloads.endings import WATCH
 
 OPEN, CLOSED, STUCK = "open", "closed", "stuck"
 KEPT = timedelta(hours=24)
@@ -133,9 +134,12 @@ def caller(api: Api) -> Any:
     def call(
         method: str, path: str, body: Any = None, content_type: str = "application/json"
     ) -> tuple[int, JsonObject]:
-        where, _, query = path.partition("?")
+        where, _, text = path.partition("?")
+        query = dict(parse_qsl(text))
         try:
-            return 200, api.request(method, where, dict(parse_qsl(query)), body, content_type)
+            if method == WATCH:
+                return 200, _next(api, where, query)
+            return 200, api.request(method, where, query, body, content_type)
         except Forbidden as failure:
             raise OSError(failure.reason) from failure
         except ApiError as failure:
@@ -144,6 +148,12 @@ def caller(api: Api) -> Any:
             raise OSError(failure.reason) from failure
 
     return call
+
+
+def _next(api: Api, path: str, query: dict[str, str]) -> JsonObject:
+    """Return the next event of a watch, nothing where none came."""
+    found: JsonObject = json.loads(next(api.lines(path, query, read_s=api.deadlines.read_s), b"{}"))
+    return found
 
 
 def utc() -> str:

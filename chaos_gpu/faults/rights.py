@@ -40,7 +40,7 @@ ENGINE = (
 
 REVERTER_RIGHTS = (
     Right("", "nodes", ("list", "patch"), namespaced=False),
-    Right("", "pods", ("create", "get", "list", "delete")),
+    Right("", "pods", ("create", "get", "list", "watch", "delete")),
     Right("", "pods/log", ("get",)),
     Right("", "configmaps", ("create", "get", "patch")),
     Right("batch", "jobs", ("delete",)),

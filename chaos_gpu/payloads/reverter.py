@@ -15,7 +15,8 @@ import urllib.parse
 from pathlib import Path
 from typing import Any, List, Tuple
 
-from chaos_gpu.payloads.undo import MERGE_PATCH, Call, Object, Result, expect, ledger_path, read_ledger, recover, utc
+from chaos_gpu.payloads.endings import WATCH, expect
+from chaos_gpu.payloads.undo import MERGE_PATCH, Call, Object, Result, ledger_path, read_ledger, recover, utc
 
 ACCOUNT = Path(os.environ.get("SERVICEACCOUNT_DIR", "/var/run/secrets/kubernetes.io/serviceaccount"))
 
@@ -52,9 +53,9 @@ class Connection:
             link = http.client.HTTPConnection(self.url.netloc, timeout=10)
         try:
             data = None if body is None else json.dumps(body)
-            link.request(method, self.url.path.rstrip("/") + path, data, headers)
+            link.request("GET" if method == WATCH else method, self.url.path.rstrip("/") + path, data, headers)
             answer = link.getresponse()
-            return answer.status, parse(answer.read())
+            return answer.status, parse(answer.readline() if method == WATCH else answer.read())
         except http.client.HTTPException as error:
             raise OSError(f"{method} {path}: {error!r}") from error
         finally:

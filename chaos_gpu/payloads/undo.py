@@ -10,7 +10,16 @@ import time
 import urllib.parse
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
-from chaos_gpu.payloads.endings import NOT_UNDONE, could_not_undo, role_of
+from chaos_gpu.payloads.endings import (
+    NOT_UNDONE,
+    could_not_undo,
+    exit_codes,
+    expect,
+    last_event,
+    last_states,
+    last_words,
+    role_of,
+)
 from chaos_gpu.payloads.reactions import CORDONED, describe, restoring_patch, trouble_of
 
 Object = Dict[str, Any]
@@ -20,9 +29,8 @@ Result = Tuple[List[str], List[str]]
 JSON_PATCH, MERGE_PATCH = "application/json-patch+json", "application/merge-patch+json"
 LEDGER_LABEL = "chaos-gpu/ledger"
 GO = "go"
-GONE_S = 45.0
-"""Twice the longest grace of an injector, and more."""
-SCAN_S = 20.0
+GONE_S, LATE_S = 45.0, 3.0
+"""Twice the longest grace of an injector, and more; and for what is asked after that."""
 PAGE = 200
 UNEXPECTED = (OSError, ValueError, LookupError, TypeError, AttributeError)
 """No answer, or one of an unexpected shape: one step of many fails, the others are still tried."""
@@ -77,12 +85,6 @@ def records_of(records: Object, kind: str, fault: str = "") -> List[Tuple[str, O
     return [(k, records[k]) for k in sorted(records, reverse=True) if (k == prefix if exact else k.startswith(prefix))]
 
 
-def expect(status: int, found: Object, what: str) -> None:
-    """Raise OSError unless the status is a success."""
-    if status >= 300:
-        raise OSError("cannot {}: HTTP {} {}".format(what, status, str(found.get("message", ""))[:200]))
-
-
 # --- undo ------------------------------------------------------------------------------------------------------------
 
 
@@ -127,42 +129,54 @@ def attempt(step: Callable[..., Any], *arguments: Any) -> Result:
 def end_injectors(call: Call, namespace: str, run: str, fault: str = "") -> Result:
     """Delete the run's pods on nodes and see them gone; each injector undoes its own fault on SIGTERM.
 
-    Of one that could not, its exit code is seen while it goes, and the ledger keeps it: afterwards nothing tells.
+    Of one that could not, the exit code is learnt in any case, and the ledger keeps it: afterwards nothing tells.
     """
     selector = f"chaos-gpu/run={run},chaos-gpu/role in (injector,reader)"
     selector += f",chaos-gpu/fault={fault}" if fault else ""
-    path = f"/api/v1/namespaces/{namespace}/pods"
-    query = "?labelSelector=" + urllib.parse.quote(selector)
+    path, version, end = f"/api/v1/namespaces/{namespace}/pods", "", time.monotonic() + GONE_S
     seen: Object = {}
-    stuck: Dict[str, str] = {}
-    end = time.monotonic() + GONE_S
+    stuck: Dict[str, str] = {}  # UID → what is left of its fault, "" for nothing
     while True:
-        status, found = call("GET", path + query)
+        status, found = call("GET", path + "?labelSelector=" + urllib.parse.quote(selector))
         expect(status, found, "list the injector pods")
-        pods = {pod["metadata"]["uid"]: pod["metadata"] for pod in found.get("items") or ()}
-        for pod in found.get("items") or ():
-            if pod["metadata"]["uid"] not in stuck and could_not_undo(pod):
-                stuck[pod["metadata"]["uid"]] = note_stuck(call, namespace, run, path, pod["metadata"])
-        if not pods:
-            ended = [f"{role_of(meta)} pod {meta['name']} ended" for uid, meta in seen.items() if uid not in stuck]
-            return ended, list(stuck.values())
+        version = version or str((found.get("metadata") or {}).get("resourceVersion", ""))
+        pods = {pod["metadata"]["uid"]: pod for pod in found.get("items") or ()}
+        for uid, pod in pods.items():
+            if uid not in stuck and exit_codes(pod):
+                stuck[uid] = note_stuck(call, namespace, run, path, pod) if could_not_undo(pod) else ""
         for uid in set(pods) - set(seen):
             options = {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": uid}}
-            call("DELETE", path + "/" + pods[uid]["name"], options)
+            call("DELETE", path + "/" + pods[uid]["metadata"]["name"], options)
         seen.update(pods)
-        if time.monotonic() > end:
-            alive = [f"{role_of(meta)} pod {meta['name']} does not end: is its node lost?" for meta in pods.values()]
-            return [], [*stuck.values(), *alive]
+        if not pods or time.monotonic() > end:
+            break
         time.sleep(0.05)
+    injectors = {uid: pod for uid, pod in seen.items() if role_of(pod["metadata"]) == "injector"}
+    unseen = set(injectors) - set(pods) - set(stuck)
+    last = last_states(call, path, selector, version, unseen, max(end, time.monotonic() + LATE_S))
+    for uid in unseen:
+        known = uid in last and not could_not_undo(last[uid])
+        stuck[uid] = "" if known else note_stuck(call, namespace, run, path, last.get(uid, injectors[uid]))
+    alive = [f"{named(pod)} does not end: is its node lost?" for pod in pods.values()]
+    ended = [f"{named(pod)} ended" for uid, pod in seen.items() if uid not in pods and not stuck.get(uid)]
+    return ended, [text for text in stuck.values() if text] + alive
 
 
-def note_stuck(call: Call, namespace: str, run: str, path: str, meta: Object) -> str:
+def named(pod: Object) -> str:
+    """Say which pod of ours it is."""
+    return "{} pod {}".format(role_of(pod["metadata"]), pod["metadata"]["name"])
+
+
+def note_stuck(call: Call, namespace: str, run: str, path: str, pod: Object) -> str:
     """Note in the ledger that an injector could not undo its fault, and what it said of it. Returns the text."""
+    meta = pod["metadata"]
     try:
         said = str(last_words(call, path + "/" + meta["name"]).get("reason", ""))[:500]
     except UNEXPECTED:  # its log may be gone already
         said = ""
     text = "injector pod {} could not undo its fault (exit {}): {}".format(meta["name"], NOT_UNDONE, said)
+    if not could_not_undo(pod):
+        text = "injector pod {} is gone, and nothing says whether it undid its fault".format(meta["name"])
     key = "left." + str((meta.get("labels") or {}).get("chaos-gpu/fault", meta["name"]))
     attempt(write_record, call, namespace, run, key, {"what": text, "state": "open", "at": utc()})
     return text
@@ -348,25 +362,6 @@ def foreign_records(call: Call, namespace: str, record: Object) -> Optional[List
         return None
     finally:
         attempt(call, "DELETE", path, at_once)
-
-
-def last_event(call: Call, path: str) -> Object:
-    """Wait for a pod to end and return the last event of its log."""
-    end = time.monotonic() + SCAN_S
-    while time.monotonic() < end:
-        status, pod = call("GET", path)
-        expect(status, pod, "see the pod")
-        if pod.get("status", {}).get("phase") in ("Succeeded", "Failed"):
-            return last_words(call, path)
-        time.sleep(0.1)
-    raise OSError(f"pod {path} did not end")
-
-
-def last_words(call: Call, path: str) -> Object:
-    """Return the last event of a pod's log."""
-    status, log = call("GET", path + "/log")
-    expect(status, log, "read the pod's log")
-    return json.loads(log["text"].strip().splitlines()[-1]) if "text" in log else log
 
 
 def close_consequence(call: Call, namespace: str, run: str, key: str, record: Object, how: str) -> Result:

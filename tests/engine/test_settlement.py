@@ -7,6 +7,7 @@ from urllib.parse import parse_qsl
 import pytest
 
 from chaos_gpu.payloads import undo
+from chaos_gpu.payloads.endings import WATCH
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -266,6 +267,71 @@ def test_it_is_deleted_although_the_ledger_cannot_be_written() -> None:
 def test_an_injector_that_ends_otherwise_has_ended(code: int) -> None:
     cluster = Dying((pod("injector"), [RUNNING, ended(code)]))
     assert undo.undo(cluster, "chaos-gpu", "r1") == (["injector pod injector ended"], [])
+
+
+class Vanishing(Dying):
+    """A cluster whose pods are gone before they are looked at again; what is asked of the past, it tells as told."""
+
+    def __init__(self, gone: Json, *answers: tuple[int, Json]) -> None:
+        super().__init__((gone, [RUNNING]))
+        self.answers = list(answers)
+        self.watched: list[Json] = []
+
+    def __call__(self, method: str, path: str, body: Any = None, content_type: str = "") -> tuple[int, Json]:
+        where, _, query = path.partition("?")
+        if method == WATCH:
+            self.watched.append(dict(parse_qsl(query)))
+            return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if self.deleted and where.endswith("/log"):
+            return 404, {"message": "gone"}
+        status, found = super().__call__(method, path, body, content_type)
+        self.pods = {} if self.deleted else self.pods
+        return status, {"metadata": {"resourceVersion": "7"}, **found} if where.endswith("/pods") else found
+
+
+def deleted(gone: Json, state: Json) -> Json:
+    return {"type": "DELETED", "object": {**gone, "status": {"containerStatuses": [{"state": state}]}}}
+
+
+GONE = pod("injector")
+LAST = deleted(GONE, ended(4))
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        [(200, LAST)],
+        [(200, {"type": "MODIFIED", "object": GONE}), (200, deleted(pod("other"), ended(0))), (200, LAST)],
+        [(200, {"text": ""}), (200, LAST)],  # the server's cache is a little behind
+    ],
+)
+def test_an_exit_code_that_no_look_came_in_time_for_is_learnt_all_the_same(answers: list[tuple[int, Json]]) -> None:
+    cluster = Vanishing(GONE, *answers)
+    restored, left = undo.undo(cluster, "chaos-gpu", "r1")
+    assert (restored, len(left)) == ([], 1)
+    assert "injector pod injector could not undo its fault (exit 4)" in left[0]
+    assert {each["resourceVersion"] for each in cluster.watched} == {"7"}, "of the list in which it was"
+    assert "could not undo" in cluster.data["left.bad"]
+
+
+@pytest.mark.parametrize("state", [ended(0), RUNNING, {}], ids=["undid it", "ended by force", "never started"])
+def test_one_that_was_gone_at_once_and_has_no_such_exit_code_has_ended(state: Json) -> None:
+    assert undo.undo(Vanishing(GONE, (200, deleted(GONE, state))), "chaos-gpu", "r1") == (
+        ["injector pod injector ended"],
+        [],
+    )
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [(410, {"message": "too old"}), (200, {"type": "ERROR", "object": {"code": 410}})],
+    ids=["status", "event"],
+)
+def test_what_the_server_has_forgotten_is_not_called_undone(answer: tuple[int, Json]) -> None:
+    restored, left = undo.undo(Vanishing(GONE, answer), "chaos-gpu", "r1")
+    assert not restored
+    assert left == ["injector pod injector is gone, and nothing says whether it undid its fault"]
+    assert undo.undo(Vanishing(pod("r", "reader"), answer), "chaos-gpu", "r1") == (["reader pod r ended"], [])
 
 
 def test_readers_of_a_run_are_ended_with_it_and_those_of_the_kernel_log_are_not() -> None:
