@@ -114,11 +114,16 @@ def _settle(run: Run, injection: Injection) -> tuple[list[str], list[str]]:
 
 
 def _reactions_seen(run: Run, injection: Injection) -> list[str]:
-    """List what the recorder saw the platform do about this fault: it may be over already."""
-    if injection.landed is None or run.recorder is None:
+    """List what the recorder saw the platform do since this fault landed: it may be over already.
+
+    What it did before, to the same node perhaps, was about another fault.
+    """
+    landed = injection.landed
+    if landed is None or run.recorder is None:
         return []
-    record = intent.foreseen(run, injection.plan, injection.landed)
-    troubles = [reactions.trouble_of(change.object, record) for change in list(run.recorder.changes)]
+    record = intent.foreseen(run, injection.plan, landed)
+    later = (each.object for each in list(run.recorder.changes) if each.at_s >= landed.at_s - landed.error_s)
+    troubles = (reactions.trouble_of(node, record) for node in later)
     return list(dict.fromkeys(reactions.describe(trouble) for trouble in troubles if trouble))
 
 

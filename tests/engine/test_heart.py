@@ -145,6 +145,14 @@ def test_a_reaction_that_the_platform_takes_back(site: Site) -> None:
     assert ended.guard["platform_ready"] == {"before": True, "after": True, "after_on_target": False}
 
 
+def test_a_reaction_to_one_fault_is_not_told_of_the_next(site: Site) -> None:
+    method = (inject("xid-48", 48), *over("xid-48"), inject("xid-13", 13), *over("xid-13"))
+    restored = site.run(experiment(*method), CHAOS_GPU_NODE=NODE).guard["recovery"]["restored"]
+    told = [text for text in restored if text.startswith("consequence of ")]
+    assert told[0].startswith(f"consequence of xid-48: the platform took it back: {NODE} "), told
+    assert told[1:] == ["consequence of xid-13: no reaction of the platform"]
+
+
 def test_a_node_that_the_platform_keeps_is_returned_and_what_only_it_can_clear_is_named(mend: Site) -> None:
     with defects(mend, "detector-never-returns"):
         ended = mend.run(experiment(inject("xid-48", 48), *over("xid-48")), CHAOS_GPU_NODE=NODE)
