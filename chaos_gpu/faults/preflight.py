@@ -14,6 +14,7 @@ from chaos_gpu.errors import ApiError, ApiUnavailable, NotFound, Refused, Target
 from chaos_gpu.faults.activities import check_guard_is_whole, resolved
 from chaos_gpu.faults.budget import check_blast_radius, check_repeats, injections_per_gpu
 from chaos_gpu.faults.detectors import Detector, Watchers, find_watchers
+from chaos_gpu.faults.expected import check_expected
 from chaos_gpu.faults.kinds import Kind, arguments_of, kind_of
 from chaos_gpu.faults.ledger import CLOSED, OPEN, STUCK, Ledger, ledgers, recent_faults
 from chaos_gpu.faults.names import ENABLED, ENVIRONMENT, NAMESPACE
@@ -44,6 +45,7 @@ def arm(
     check_remediators(watchers, guard)
     injecting = [(kind, arguments_of(kind, each)) for each in activities if (kind := kind_of(each))]
     plans = _plans(_planning(api, settings, guard, watchers, run_id, injecting), injecting)
+    check_expected(activities, plans, settings)
     return Run(
         id=run_id,
         title=str(experiment.get("title", "")),
