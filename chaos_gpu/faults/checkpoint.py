@@ -4,12 +4,13 @@ from typing import Any
 
 from chaos_gpu.cluster.client import JsonObject
 from chaos_gpu.errors import Refused, UsageError
+from chaos_gpu.faults.manifest import NEEDS_JOB, gpus_of, grace_s_of, load
 from chaos_gpu.faults.names import NAMESPACE, marker_of
 from chaos_gpu.faults.plan import Plan
 from chaos_gpu.faults.planning import Aim, GpuFaultArguments, Planning
 from chaos_gpu.faults.pods import node_pod, run_labels
 from chaos_gpu.faults.settings import Settings
-from chaos_gpu.faults.training import NEEDS_JOB, ROLES, gpus_of, grace_s_of, load, mark_of, trainings
+from chaos_gpu.faults.training import ROLES, mark_of, trainings
 from chaos_gpu.faults.xid import check_name, pod_name
 from chaos_gpu.payloads.eviction import BY_API
 

@@ -13,9 +13,9 @@ from chaos_gpu.faults.admission import REMEDY as REMEDY_MARK
 from chaos_gpu.faults.admission import Mark
 from chaos_gpu.faults.dcgm_pods import Engine
 from chaos_gpu.faults.detectors import Watchers
+from chaos_gpu.faults.manifest import NEEDS_JOB, load
 from chaos_gpu.faults.records import obstacle
 from chaos_gpu.faults.settings import Settings
-from chaos_gpu.faults.training import NEEDS_JOB, load
 
 DETECTOR, RECORDS, MARK, ENGINE, WATCHER, TRAINING = "detector", "records", "r2 mark", "DCGM", "DCGM watch", "training"
 _BY: Mapping[str, tuple[str, ...]] = MappingProxyType(

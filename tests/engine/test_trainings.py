@@ -12,10 +12,11 @@ import yaml
 from chaos_gpu.actions.checkpoint import kill_during_save
 from chaos_gpu.errors import NotLanded, Refused, UsageError
 from chaos_gpu.faults.checkpoint import KillArguments, PreemptArguments, plan_kill, plan_preempt
+from chaos_gpu.faults.manifest import gpus_of, load
 from chaos_gpu.faults.planning import Aim
 from chaos_gpu.faults.settings import GuardArguments, Settings
 from chaos_gpu.faults.targets import Target
-from chaos_gpu.faults.training import gpus_of, load, trainings
+from chaos_gpu.faults.training import trainings
 from chaos_gpu.lab.trainer.manifest import write_manifest
 from tests.engine.site import Ended, Json, Site, activity, experiment, over
 
