@@ -13,7 +13,7 @@ from chaos_gpu.faults.diagnosis import await_decision, done_on, job_of, returned
 from chaos_gpu.faults.observe import landed_of, timeline, wait_for_cordon, watch_delay_s
 from chaos_gpu.faults.records import epoch_offset_s, obstacle, read_records, skew_problem
 from chaos_gpu.faults.run import Run, armed_run
-from chaos_gpu.faults.targets import gpu_nodes, work_by_node
+from chaos_gpu.faults.targets import gpu_nodes, whole_gpus, work_by_node
 from chaos_gpu.verdict import Judgement, inconclusive
 
 __all__ = ["admission_held", "cordoned_during_job", "diagnosed", "idle_nodes_diagnosed"]
@@ -112,14 +112,14 @@ def idle_nodes_diagnosed(configuration: Dict[str, Any]) -> Dict[str, Any]:
 def _weekly(run: Run) -> Judgement:
     lacking = obstacle(run.api, run.settings)
     if lacking:
-        return inconclusive(lacking, {}, "declare the source of the platform's records (docs/records.md)")
+        return inconclusive(lacking.why, {}, lacking.remedy)
     problem, measured = skew_problem(run.api, run.settings)
     clock = {"server_ahead_s": round(measured.offset_s, 3), "error_s": round(measured.error_s, 3)}
     if problem:
         return inconclusive(problem, {"clock": clock}, REMEDY_CLOCKS)
     work = work_by_node(run.api)
-    names = [node["metadata"]["name"] for node in gpu_nodes(run.api, run.settings.selector)]
-    nodes = [Node(name, tuple(work.get(name, ()))) for name in names]
+    found = {node["metadata"]["name"]: node for node in gpu_nodes(run.api, run.settings.selector)}
+    nodes = [Node(name, tuple(work.get(name, ())), whole_gpus(node)) for name, node in found.items()]
     settings = run.settings
     records = read_records(run.api, settings)
     judged = judge_weekly(nodes, records, datetime.now(UTC), settings.skew_s, settings.r2_days)

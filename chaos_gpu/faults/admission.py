@@ -4,13 +4,14 @@ A platform that keeps no such mark on its nodes cannot be asked this way: then t
 """
 
 import json
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, ValidationError, field_validator, model_validator
 
 from chaos_gpu.criteria.health.admission import SITUATIONS, Standing
 from chaos_gpu.errors import UsageError
 from chaos_gpu.faults.names import GPU_NODES, marker_of
+from chaos_gpu.faults.obstacle import Obstacle
 from chaos_gpu.faults.plan import ApiChange, Consequence, Plan
 from chaos_gpu.faults.planning import GpuFaultArguments, Planning
 from chaos_gpu.faults.records import obstacle
@@ -52,6 +53,12 @@ class Mark(BaseModel):
             raise ValueError(f"{value} is not a platform's own word on its node's r2")
         return value
 
+    @model_validator(mode="after")
+    def _told_apart(self) -> Self:
+        if len({self.none, self.warn, self.fail}) < 3:
+            raise ValueError("none, warn and fail must differ")
+        return self
+
     @classmethod
     def read(cls, text: str) -> "Mark | None":
         """Read it from the configuration; None for nothing. Raises UsageError saying what is wrong."""
@@ -84,9 +91,9 @@ def plan_admission(planning: Planning, wanted: AdmissionArguments) -> Plan:
     target, settings = planning.aim(wanted).target, planning.settings
     mark = Mark.read(settings.admission)
     node = next(each for each in planning.fleet if each["metadata"]["uid"] == target.node_uid)
-    value = node["metadata"].get(mark.place, {}).get(mark.key) if mark else None
-    why = _lacking(mark, value) or obstacle(planning.api, settings)
-    changes = (_change(mark, node, wanted.standing),) if mark and value is not None else ()
+    lacking = _lacking(mark, node, wanted.standing)
+    obstructed = Obstacle(lacking, REMEDY) if lacking else obstacle(planning.api, settings)
+    changes = (_change(mark, node, wanted.standing),) if mark and not lacking else ()
     return Plan(
         fault=wanted.fault,
         kind=KIND,
@@ -98,14 +105,20 @@ def plan_admission(planning: Planning, wanted: AdmissionArguments) -> Plan:
         deadline_s=settings.deadline_s,
         facts={"marker": marker_of(planning.run, wanted.fault), "standing": wanted.standing},
         changes=changes,
-        obstacles={CRITERION: why} if why else {},
+        obstacles={CRITERION: obstructed} if obstructed else {},
     )
 
 
-def _lacking(mark: Mark | None, value: Any) -> str:
+def _lacking(mark: Mark | None, node: dict[str, Any], standing: str) -> str:
+    """Say why the node's r2 cannot be taken away, "" where it can."""
     if mark is None:
         return "CHAOS_GPU_ADMISSION does not say where the platform keeps a node's r2"
-    return "" if value is not None else f"the node has no {mark.key} among its {mark.place}"
+    held = node["metadata"].get(mark.place, {})
+    value = held.get(mark.key)
+    if value is None:
+        return f"the node has no {mark.key} among its {mark.place}"
+    same = value == getattr(mark, standing) and mark.confirmed not in held
+    return f"the node's {mark.key} is {value!r} already: nothing would change" if same else ""
 
 
 def _change(mark: Mark, node: dict[str, Any], standing: str) -> ApiChange:

@@ -16,6 +16,7 @@ from chaos_gpu.cluster.clock import ClockOffset, compare_with_server
 from chaos_gpu.criteria.health.record import Record
 from chaos_gpu.criteria.health.source import REMEDY, Source, read_source, records_in
 from chaos_gpu.errors import ApiError, ApiUnavailable, UsageError
+from chaos_gpu.faults.obstacle import Obstacle
 from chaos_gpu.faults.settings import Settings
 from chaos_gpu.redact import redact_text
 
@@ -26,6 +27,10 @@ READING_SHARE = 0.2
 """How often records are read while one is waited for: each 2 % of the time waited, in bounds, but never for more than a
 fifth of the time: a large fleet's take seconds."""
 _HTTP = urllib3.PoolManager(retries=False)
+
+REMEDY_CLUSTER = "let the run's user get and list them: docs/records.md has the Role"
+REMEDY_HTTP = "see whether that address answers from here, and with the token that token_env names"
+REMEDY_EMPTY = "see whether its JSONPath leads to the records, and whether the platform has written any"
 
 
 def read_records(api: Api, settings: Settings) -> list[Record]:
@@ -39,15 +44,17 @@ def read_records(api: Api, settings: Settings) -> list[Record]:
     return records_in(_from_cluster(api, source) if source.kubernetes else _from_http(api, source), source)
 
 
-def obstacle(api: Api, settings: Settings) -> str:
-    """Say why nothing can be judged by the platform's records, or "" when it can. Raises UsageError for bad input."""
+def obstacle(api: Api, settings: Settings) -> Obstacle | None:
+    """Say why nothing can be judged by the platform's records, None when it can. Raises UsageError for bad input."""
     source = read_source(settings.records)
     if source is None:
-        return "CHAOS_GPU_RECORDS does not say where the platform keeps its records"
+        return Obstacle("CHAOS_GPU_RECORDS does not say where the platform keeps its records", REMEDY)
     try:
-        return "" if read_records(api, settings) else f"{source.name} holds no record"
+        found = read_records(api, settings)
     except (ApiError, ApiUnavailable) as failure:
-        return f"the records of {source.name} cannot be read: {failure.reason}"
+        remedy = REMEDY_CLUSTER if source.kubernetes else REMEDY_HTTP
+        return Obstacle(f"the records of {source.name} cannot be read: {failure.reason}", remedy)
+    return None if found else Obstacle(f"{source.name} holds no record", REMEDY_EMPTY)
 
 
 def wait_for_records(
@@ -99,7 +106,7 @@ def _from_cluster(api: Api, source: Source) -> Any:
 
 def _whole(answer: urllib3.BaseHTTPResponse, until_s: float) -> bytes:
     """Read a body of up to a byte more than may be; a server that drips is given up. Raises TimeoutError."""
-    raw = b""
+    raw = bytearray()  # bytes would be copied whole for each piece
     try:
         while len(raw) <= MAX_BYTES and (piece := answer.read1(PIECE_BYTES, decode_content=True)):
             raw += piece
@@ -107,7 +114,7 @@ def _whole(answer: urllib3.BaseHTTPResponse, until_s: float) -> bytes:
                 raise TimeoutError("the answer did not come to an end")
     finally:
         answer.close()
-    return raw
+    return bytes(raw)
 
 
 def _from_http(api: Api, source: Source) -> Any:

@@ -72,6 +72,12 @@ def gpu_count(node: JsonObject) -> int:
     return int(text) if text.isdecimal() else 0
 
 
+def whole_gpus(node: JsonObject) -> int:
+    """Count a node's physical GPUs; 0 where MIG makes slices of them, which some of its labels count instead."""
+    strategy = (node["metadata"].get("labels") or {}).get("nvidia.com/mig.strategy", "none")
+    return gpu_count(node) if strategy == "none" else 0
+
+
 def unfit(node: JsonObject, unhealthy_conditions: Iterable[str] = (), attribution: Iterable[str] = ()) -> str:
     """Say why a node may not be a target, or "" when it may.
 

@@ -31,7 +31,7 @@ from chaos_gpu.faults.gpu_job import JobArguments, plan_job
 from chaos_gpu.faults.plan import Plan
 from chaos_gpu.faults.planning import Planning
 from chaos_gpu.faults.pods import payload_source
-from chaos_gpu.faults.records import obstacle, read_records, skew_problem
+from chaos_gpu.faults.records import REMEDY_EMPTY, obstacle, read_records, skew_problem
 from chaos_gpu.faults.settings import GuardArguments, Settings
 
 MARK = {"key": "x.example/r2", "confirmed": "x.example/by"}
@@ -102,19 +102,25 @@ def test_what_the_platform_wrote_meanwhile_is_left() -> None:
     [
         ({"admission": ""}, node(**{MARK["key"]: "Pass"}), "CHAOS_GPU_ADMISSION does not say"),
         ({}, node(), "the node has no x.example/r2 among its annotations"),
+        ({}, node(**{MARK["key"]: "none"}), "is 'none' already: nothing would change"),
         ({"records": ""}, node(**{MARK["key"]: "Pass"}), "CHAOS_GPU_RECORDS does not say"),
     ],
 )
 def test_what_cannot_be_shown_is_said_before_anything_is_changed(settings: Any, target: Any, told: str) -> None:
-    assert told in admission("none", target, **settings).obstacles["DEV-01"]
+    plan = admission("none", target, **settings)
+    assert told in plan.obstacles["DEV-01"].why
+    assert "docs/records.md" in plan.obstacles["DEV-01"].remedy
+    assert "CHAOS_GPU_RECORDS" in told or plan.changes == ()
 
 
 def test_an_empty_source_shows_nothing() -> None:
     plan = admission("none", node(**{MARK["key"]: "Pass"}), Api([]))
-    assert plan.obstacles == {"DEV-01": f"{CONFIG_MAPS['kubernetes']} holds no record"}
+    assert plan.obstacles == {"DEV-01": (f"{CONFIG_MAPS['kubernetes']} holds no record", REMEDY_EMPTY)}
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"place": "spec", "key": "x"}', '{"keys": "x"}'])
+@pytest.mark.parametrize(
+    "text", ["{", "[]", '{"place": "spec", "key": "x"}', '{"keys": "x"}', '{"key": "x", "none": "Fail"}']
+)
 def test_a_mark_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="mark of admission"):
         Mark.read(text)
@@ -261,7 +267,10 @@ class TestRecords:
         site.status, site.body = status, body
         with pytest.raises(ApiError):
             read_records(Api(), self.settings(site.url))  # type: ignore[arg-type]
-        assert "cannot be read" in obstacle(Api(), self.settings(site.url))  # type: ignore[arg-type]
+        found = obstacle(Api(), self.settings(site.url))  # type: ignore[arg-type]
+        assert found is not None
+        assert "cannot be read" in found.why
+        assert "address answers" in found.remedy
 
     def test_nobody_answers(self) -> None:
         with pytest.raises(ApiUnavailable) as failure:

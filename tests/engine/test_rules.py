@@ -17,7 +17,7 @@ from chaos_gpu.faults.ledger import entry_of
 from chaos_gpu.faults.preflight import check_remediators
 from chaos_gpu.faults.rights import ENGINE, REVERTER_RIGHTS, rules
 from chaos_gpu.faults.settings import GuardArguments, Settings
-from chaos_gpu.faults.targets import choose_gpu, gpu_count, gpu_selector, unfit
+from chaos_gpu.faults.targets import choose_gpu, gpu_count, gpu_selector, unfit, whole_gpus
 from chaos_gpu.payloads import reactions
 
 Json = dict[str, Any]
@@ -163,6 +163,14 @@ def test_counting_gpus_never_stumbles(by_label: str, by_capacity: str) -> None:
     found = node({"nvidia.com/gpu.count": by_label})
     found["status"]["capacity"] = {"nvidia.com/gpu": by_capacity}
     assert gpu_count(found) >= 0
+
+
+@pytest.mark.parametrize(("strategy", "count"), [({}, 7), ("none", 7), ("single", 0), ("mixed", 0)])
+def test_slices_are_no_whole_gpus(strategy: Any, count: int) -> None:
+    assert (
+        whole_gpus(node({"nvidia.com/gpu.count": "7", **({"nvidia.com/mig.strategy": strategy} if strategy else {})}))
+        == count
+    )
 
 
 @given(st.text(max_size=8), st.sets(st.integers(0, 1)))

@@ -13,6 +13,8 @@ from chaos_gpu.errors import UsageError
 
 FIELDS = ("node", "gpu_uuid", "level", "result", "action", "ended_at")
 OPTIONAL_FIELDS = ("started_at", "confirmed_by")
+MOST_RECORDS = 50_000
+"""Some thousand nodes' of a month; each takes a fraction of a millisecond, and they may be read several times."""
 REMEDY = "docs/records.md shows how a source of records is declared (CHAOS_GPU_RECORDS)"
 
 
@@ -95,13 +97,16 @@ def records_in(document: Any, source: Source) -> list[Record]:
     """Return every record that a document holds, as well as each can be read.
 
     Raises:
-        UsageError: it is nested too deeply to look through.
+        UsageError: it is nested too deeply, or holds too many records, to look through.
     """
     if not isinstance(document, dict | list):  # of a text the library would read what is written in it
         return []
     fields = {name: jsonpath.compile(path) for name, path in source.fields.items()}
     try:
         items = jsonpath.compile(source.items).findall(document)
+        if len(items) > MOST_RECORDS:
+            told = f"{source.name} holds {len(items):,} records, {MOST_RECORDS:,} are looked through at the most"
+            raise UsageError(told, remedy="narrow it by a query, to the last weeks or to the newest of each GPU")
         return [read_record(_fields(_item(item), fields), source.words) for item in items]
     except (JSONPathError, RecursionError) as failure:
         raise UsageError(f"the records of {source.name} cannot be looked through: {failure}", remedy=REMEDY) from None

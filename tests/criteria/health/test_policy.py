@@ -286,6 +286,37 @@ class TestWeekly:
         assert self.judged([]).outcome == "inconclusive"
         assert self.judged([record("n0", level=1)]).outcome == "inconclusive"
 
+    @pytest.mark.parametrize(
+        ("changes", "outcome", "told"),
+        [
+            ({"result": Result.FAIL}, "pass", ""),
+            ({"result": Result.SKIP}, "fail", "n1 has no record of r2"),
+            ({"result": None, "problems": ("result is '???'",)}, "inconclusive", "result is '???'"),
+            ({"gpu_uuid": "", "problems": ("gpu_uuid is '0'",)}, "inconclusive", "gpu_uuid is '0'"),
+            ({"problems": ("it ended before it started",)}, "inconclusive", "ended before it started"),
+            ({"level": 0, "problems": ("level is 'deep'",)}, "inconclusive", "level is 'deep'"),
+            ({"level": 1, "problems": ("action is missing",)}, "fail", "n1 has no record of r2"),
+        ],
+    )
+    def test_only_a_diagnosis_that_was_run_counts(self, changes: dict[str, Any], outcome: str, told: str) -> None:
+        judged = self.judged([record("n0"), record("n1", **changes)])
+        assert judged.outcome == outcome
+        assert told in judged.reason
+
+    def test_an_unreadable_record_beside_a_readable_one_does_no_harm(self) -> None:
+        strange = record("n1", 0.5, result=None, problems=("result is '???'",))
+        assert self.judged([record("n0"), strange, record("n1", 2)]).outcome == "pass"
+
+    @pytest.mark.parametrize(
+        ("uuids", "age_days", "outcome"),
+        [("ab", 1, "pass"), ("abc", 1, "pass"), ("aA", 1, "inconclusive"), ("a", 1, "inconclusive"), ("a", 8, "fail")],
+    )
+    def test_records_must_name_the_gpus(self, uuids: str, age_days: float, outcome: str) -> None:
+        records = [record("n0", age_days, gpu_uuid=uuid) for uuid in uuids]
+        old = record("n0", 30, gpu_uuid="z")
+        judged = self.judged([*records, old], (Node("n0", (), gpus=2), Node("n1", ("team/train",), gpus=8)))
+        assert judged.outcome == outcome, judged.reason
+
     @given(st.dictionaries(st.sampled_from("abcd"), st.integers(-9, 200), min_size=1), st.sets(st.sampled_from("abcd")))
     def test_it_passes_exactly_when_every_idle_node_is_young_enough(
         self, ages_h: dict[str, int], idle: set[str]

@@ -145,6 +145,10 @@ class TestSource:
         (record,) = records_in({"items": [{"spec": spec, "status": status}]}, source)
         assert (record.result, record.action, record.problems) == (Result.WARN, Action.HOLD, ())
 
+    def test_a_history_without_end_is_refused_before_it_is_looked_through(self) -> None:
+        with pytest.raises(UsageError, match="holds 50,001 records"):
+            records_in({"items": [{}] * 50_001}, Source(http="http://x"))
+
     def test_a_field_of_which_there_are_two_is_none(self) -> None:
         source = Source(http="http://x/records", fields={**Source(http="http://x").fields, "node": "$.names[*]"})
         (record,) = records_in({"items": [{**WHOLE, "names": ["n0", "n1"]}]}, source)
