@@ -15,7 +15,7 @@ import yaml
 from chaos_gpu.cli.lab import SHORT_LIMITS
 from chaos_gpu.lab.platform.health import NAMESPACE
 from chaos_gpu.lab.platform.health_manifests import ADMITTED, MARK_OF_ADMISSION, SOURCE
-from tests.cluster import platform
+from tests.cluster import deployment
 from tests.cluster.images import TOOLS
 from tests.cluster.kubectl import Kubectl, until
 from tests.cluster.layout import CONTEXT, write_atomic
@@ -137,13 +137,13 @@ class Site:
         path.write_text(json.dumps(made))
         return str(path)
 
-    def deploy(self, defects: Sequence[str] = (), parts: Collection[str] = (platform.DETECTOR,)) -> None:
+    def deploy(self, defects: Sequence[str] = (), parts: Collection[str] = (deployment.DETECTOR,)) -> None:
         """Put parts of the platform on the cluster, fresh, and take the others away."""
-        platform.deploy(self.kubectl, parts, defects)
+        deployment.deploy(self.kubectl, parts, defects)
 
     def agent_log(self, node: str) -> list[Json]:
         """Return what the detector on a node says that it did."""
-        pods = platform.pods_of(self.kubectl, platform.DETECTOR)
+        pods = deployment.pods_of(self.kubectl, deployment.DETECTOR)
         pod = next(each for each in pods if each["spec"]["nodeName"] == node)
         said = self.kubectl.run("logs", pod["metadata"]["name"], f"--namespace={pod['metadata']['namespace']}")
         return [json.loads(line) for line in said.splitlines() if line.startswith("{")]

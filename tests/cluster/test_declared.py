@@ -2,7 +2,7 @@
 
 from chaos_gpu.criteria.registry import components, matrix
 from chaos_gpu.lab.defects import COMPONENTS
-from tests.cluster.platform import PARTS
+from tests.cluster.deployment import PARTS
 from tests.cluster.queues import MISCONFIGURATIONS
 from tests.cluster.test_experiments import TRAINER, runs
 from tests.cluster.test_queues import SCENARIOS
