@@ -10,7 +10,7 @@ from chaos_gpu.faults.plan import Plan
 from chaos_gpu.faults.planning import Aim, GpuFaultArguments, Planning
 from chaos_gpu.faults.pods import node_pod, run_labels
 from chaos_gpu.faults.settings import Settings
-from chaos_gpu.faults.training import ROLES, mark_of, trainings
+from chaos_gpu.faults.training import SUBJECT, mark_of, roles_of, trainings
 from chaos_gpu.faults.xid import check_name, pod_name
 from chaos_gpu.payloads.eviction import BY_API
 
@@ -58,7 +58,7 @@ def plan_kill(planning: Planning, wanted: KillArguments) -> Plan:
     place = f"{wanted.phase} {wanted.fraction:.0%}" if wanted.phase == "data" else wanted.phase
     where = {"phase": wanted.phase, "fraction": wanted.fraction, "bytes": wanted.bytes, "files": wanted.files}
     change = f"a training of its own is killed ({wanted.means}) in the middle of a save ({place})"
-    return _plan(planning, wanted, {**where, "means": wanted.means}, change, ROLES)
+    return _plan(planning, wanted, {**where, "means": wanted.means}, change, roles_of(planning.settings.references))
 
 
 def plan_preempt(planning: Planning, wanted: PreemptArguments) -> Plan:
@@ -66,7 +66,7 @@ def plan_preempt(planning: Planning, wanted: PreemptArguments) -> Plan:
     if wanted.means not in BY_API:
         raise UsageError(f"{wanted.fault}: no means {wanted.means!r}", f"one of: {', '.join(BY_API)}")
     change = f"a training of its own is told to end ({wanted.means}) between two saves"
-    return _plan(planning, wanted, {"phase": "step", "means": wanted.means}, change, ROLES[:1])
+    return _plan(planning, wanted, {"phase": "step", "means": wanted.means}, change, (SUBJECT,))
 
 
 def _plan(
@@ -83,8 +83,8 @@ def _plan(
         grace_s = grace_s_of(job) if how["means"] != "force" else 0.0
     spec = {
         **how,
-        "subject": mark_of(run, fault, "subject"),
-        "reference": mark_of(run, fault, "reference") if "reference" in roles else "",
+        "subject": mark_of(run, fault, SUBJECT),
+        "references": [mark_of(run, fault, role) for role in roles if role != SUBJECT],
         "namespace": NAMESPACE,
         "grace_s": grace_s,
         "attempts": ATTEMPTS,

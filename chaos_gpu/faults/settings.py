@@ -51,6 +51,7 @@ class Settings(BaseModel):
     keep: int = Field(default=2, ge=1, le=1000)
     save_s: float = Field(default=0, ge=0, le=86400)
     resume_s: float = Field(default=1800, gt=0, le=86400)
+    references: int = Field(default=1, ge=1, le=8)
 
     @field_validator("context", "environment", "node", "gpu", "selector", "run", "seed", "image", "job", mode="before")
     @classmethod

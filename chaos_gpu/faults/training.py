@@ -13,8 +13,13 @@ from chaos_gpu.faults.names import NAMESPACE
 from chaos_gpu.faults.pods import run_labels
 from chaos_gpu.payloads.freezer import MARK, POD, STORE
 
-ROLES = ("subject", "reference")
+SUBJECT, REFERENCE = "subject", "reference"
 ROLE_LABEL = "chaos-gpu/training"
+
+
+def roles_of(references: int) -> tuple[str, ...]:
+    """Return what a fault's trainings are: the one to interrupt, then so many that are left alone."""
+    return (SUBJECT, REFERENCE, *(f"{REFERENCE}-{number}" for number in range(2, references + 1)))
 
 
 def mark_of(run: str, fault: str, role: str) -> str:
@@ -23,7 +28,7 @@ def mark_of(run: str, fault: str, role: str) -> str:
 
 
 def trainings(
-    path: str, run: str, fault: str, node: str, roles: tuple[str, ...] = ROLES, longest_s: float = 86400.0
+    path: str, run: str, fault: str, node: str, roles: tuple[str, ...] = roles_of(1), longest_s: float = 86400.0
 ) -> list[JsonObject]:
     """Make the ConfigMaps and Jobs of a run's trainings, all on one node; they end after `longest_s` in any case.
 
@@ -73,7 +78,7 @@ def _training(job: JsonObject, run: str, fault: str, role: str, node: str, longe
     spec.pop("ttlSecondsAfterFinished", None)  # its pods say how it went
     spec.setdefault("activeDeadlineSeconds", round(longest_s))
     spec["podReplacementPolicy"] = "Failed"  # else the next pod runs while the one told to end still saves
-    name = f"{run}-{fault}-{role[:3]}"
+    name = f"{run}-{fault}-{role[:3]}{role.removeprefix(REFERENCE) if role != SUBJECT else ''}"
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",

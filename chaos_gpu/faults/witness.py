@@ -2,15 +2,16 @@
 
 import json
 import time
+from collections.abc import Iterator
 
 from chaos_gpu.cluster.client import JsonObject
-from chaos_gpu.criteria.job.story import Kill, Saved, Story
+from chaos_gpu.criteria.job.story import Attempt, Kill, Saved, Story
 from chaos_gpu.errors import ApiError
 from chaos_gpu.faults.names import FAULT, RUN, jobs_path, pods_path
 from chaos_gpu.faults.observe import landed_of
 from chaos_gpu.faults.run import Run
 from chaos_gpu.faults.starts import NO_LOG, Starts
-from chaos_gpu.faults.training import ROLE_LABEL, ROLES
+from chaos_gpu.faults.training import ROLE_LABEL, SUBJECT
 from chaos_gpu.faults.xid import pod_name
 from chaos_gpu.payloads.eviction import BY_API
 
@@ -30,10 +31,11 @@ def story(run: Run, fault: str) -> Story:
         run.pause(LOOK_S)
     events = _last_words(run, fault)
     kill = _kill(run, fault, events)
-    starts, references = (_starts(run, fault, role).told() for role in ROLES)
+    starts, references = _starts(run, fault, SUBJECT).told(), dict(_references(run, fault))
+    saved = [saves(events, role) for role in references]
     after = [each for each in starts if kill.precedes(each.pod, each.before_there, each.at_s)]
     before = [each for each in starts if each not in after]
-    job = next((each for each in _jobs(run, fault) if each["metadata"]["labels"][ROLE_LABEL] == ROLES[0]), {})
+    job = next((each for each in _jobs(run, fault) if each["metadata"]["labels"][ROLE_LABEL] == SUBJECT), {})
     return Story(
         kill=kill,
         before=before[0].attempt if len(before) == 1 and before[0].before == 0 else None,
@@ -41,9 +43,10 @@ def story(run: Run, fault: str) -> Story:
         restarts=max((each.before for each in after), default=0) or len(after),
         failed=_condition(job, "Failed"),
         finished=bool(_condition(job, "Complete")),
-        references=(references[0].attempt,) if [each.before for each in references] == [0] else (),
-        saves=saves(events, ROLES[0]),
-        reference_saves=saves(events, ROLES[1]),
+        references=tuple(references.values()),
+        saves=saves(events, SUBJECT),
+        reference_saves=saved[0] if saved else (),
+        other_saves=tuple(saved[1:]),
     )
 
 
@@ -62,7 +65,7 @@ def preempted(run: Run, fault: str) -> tuple[Kill, tuple[Saved, ...], float | No
         events = _events(run, fault)
         ended = next((each["ended_ns"] / 1e9 for each in events if each["event"] == "ended"), None)
         if ended is not None or time.monotonic() > limit_s:
-            return kill, saves(_last_words(run, fault), ROLES[0]), ended
+            return kill, saves(_last_words(run, fault), SUBJECT), ended
         run.pause(LOOK_S)
 
 
@@ -117,6 +120,14 @@ def _take_down(run: Run, fault: str) -> bool:
     return going_on
 
 
+def _references(run: Run, fault: str) -> Iterator[tuple[str, Attempt]]:
+    """Yield role and log of each training that was left alone; one that was started more than once is none."""
+    for role in (each["metadata"]["labels"][ROLE_LABEL] for each in _planned_jobs(run, fault)):
+        told = _starts(run, fault, role).told() if role != SUBJECT else []
+        if [each.before for each in told] == [0]:
+            yield role, told[0].attempt
+
+
 def _starts(run: Run, fault: str, role: str) -> Starts:
     """Return what is known of one training's starts; kept by the run, for logs go."""
     return run.starts.setdefault((fault, role), Starts(run.api, _container(run, fault)))
@@ -124,12 +135,15 @@ def _starts(run: Run, fault: str, role: str) -> Starts:
 
 def _container(run: Run, fault: str) -> str:
     """Name the container that trains: the first that the manifest has, which others may stand before in a pod."""
-    job = next(body for body in run.injection(fault).plan.objects if body["kind"] == "Job")
-    return str(job["spec"]["template"]["spec"]["containers"][0]["name"])
+    return str(_planned_jobs(run, fault)[0]["spec"]["template"]["spec"]["containers"][0]["name"])
+
+
+def _planned_jobs(run: Run, fault: str) -> list[JsonObject]:
+    return [body for body in run.injection(fault).plan.objects if body["kind"] == "Job"]
 
 
 def _jobs(run: Run, fault: str) -> list[JsonObject]:
-    names = [body["metadata"]["name"] for body in run.injection(fault).plan.objects if body["kind"] == "Job"]
+    names = [body["metadata"]["name"] for body in _planned_jobs(run, fault)]
     return [job for name in names if (job := run.api.find(f"{jobs_path()}/{name}"))]
 
 

@@ -14,7 +14,7 @@ CHUNK_BYTES = 1 << 19
 """What stays in a processor's second cache between the read and the checksum."""
 
 HELD = re.compile(r"/proc/self/fd/\d+(?![^/])")
-"""A directory that this process holds open: its mount may be another container's, where alone its name says anything."""
+"""A directory that this process holds open: its name may say something in another container's mounts alone."""
 MOST_LINKS = 40
 
 Tick = Callable[[int], None]

@@ -4,7 +4,7 @@ Spec (JSON):
     subject    value of CHAOS_GPU_TRAINING in the environment of the training to kill; the directory that it saves to is
                in its CHAOS_GPU_STORE, its pod's name in CHAOS_GPU_POD
     namespace  of that pod
-    reference  the same of a training that is only watched, or ""
+    references the same of each training that is only watched; how it is called in reports is what follows its last dot
     phase      data: `fraction` of the bytes of the save before (or `bytes`, or `files` of this one) are there
                sync: all data are there, names or the marker are not; commit: all bytes are there, the last name is not
                pointer: all names are there, the pointer is the old one; retention: then an old file has been removed
@@ -351,7 +351,7 @@ def main(argv: List[str]) -> int:
     limit_memory()
     spec = json.loads(Path(argv[argv.index("--spec") + 1]).read_text())
     subject = Followed("subject", spec["subject"])
-    others = [Followed("reference", spec["reference"])] if spec.get("reference") else []
+    others = [Followed(mark.rpartition(".")[2], mark) for mark in spec.get("references") or ()]
     say("started", subject=spec["subject"])
     hunt = Hunt(spec, subject, others, told_to_go)
     try:

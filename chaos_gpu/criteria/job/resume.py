@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
+from math import isfinite
 from typing import Any
 
 from chaos_gpu.criteria.job.story import Attempt, Saved, Step, Story
@@ -10,6 +11,10 @@ from chaos_gpu.verdict import Judgement, failed, inconclusive, passed
 
 COMPONENTS = ("model", "optimizer", "scheduler", "rng", "data", "scaler")
 SHOWN = 12
+BAND = 3.0
+"""How far outside of what the references have a loss may be, in units of the most that they are apart at any step. Of
+three runs that differ by chance, the third is beyond the band of the other two in 2 % of all cases at most, for losses
+that drift apart; at each step for itself, it would be outside of twice their distance in a third of all cases."""
 
 
 def judge_resume(story: Story) -> Judgement:
@@ -89,8 +94,10 @@ def judge_steps(story: Story) -> Judgement:
 def judge_state(story: Story, components: Sequence[str] = COMPONENTS) -> Judgement:
     """CKPT-03: the first save after the resume holds every component, each bit as the reference run has it.
 
+    Values that differ between two references say nothing; a training of which any do cannot be shown to be complete.
+
     Args:
-        story: with the saves of both trainings.
+        story: with the saves of all trainings.
         components: which a checkpoint must have.
 
     Source: GPU platform verification, job layer, state completeness.
@@ -110,22 +117,33 @@ def judge_state(story: Story, components: Sequence[str] = COMPONENTS) -> Judgeme
         return failed(f"the checkpoint of step {first.step} lacks {', '.join(missing)}", evidence, remedy)
     if first.step is None:
         return inconclusive("the checkpoint does not say its step: there is nothing to compare it with", evidence)
-    twin = next((save for save in story.reference_saves if save.step == first.step and save.complete == "yes"), None)
+    twin = _at(story.reference_saves, first.step)
     if twin is None:
         return inconclusive(f"the reference run has no complete checkpoint of step {first.step}", evidence)
     if set(twin.components) != set(first.components):
         return failed(f"the reference run's checkpoint has {', '.join(twin.components)}", evidence)
     if not first.crcs or not twin.crcs:
         return inconclusive("these checkpoints hold no CRCs to compare states by", evidence)
-    return _compared(first, twin, first.crcs, twin.crcs, evidence)
+    others = [found.crcs for each in story.other_saves if (found := _at(each, first.step)) and found.crcs]
+    by_chance = {name for name, crc in twin.crcs.items() if any(each.get(name, crc) != crc for each in others)}
+    return _compared(first, twin, first.crcs, twin.crcs, by_chance, evidence)
+
+
+def _at(saves: Iterable[Saved], step: int | None) -> Saved | None:
+    return next((save for save in saves if save.step == step and save.complete == "yes"), None)
 
 
 def _compared(
-    first: Saved, twin: Saved, ours: Mapping[str, int], theirs: Mapping[str, int], evidence: dict[str, Any]
+    first: Saved,
+    twin: Saved,
+    ours: Mapping[str, int],
+    theirs: Mapping[str, int],
+    by_chance: set[str],
+    evidence: dict[str, Any],
 ) -> Judgement:
-    """Compare value by value; what has no CRC in one of them is not compared, and proves nothing."""
+    """Compare value by value; what has no CRC, or differs between references, is not compared, and proves nothing."""
     blind = _blind(first, twin)
-    names = {*ours, *theirs} if not blind else ours.keys() & theirs.keys()
+    names = ({*ours, *theirs} if not blind else ours.keys() & theirs.keys()) - by_chance
     differs = sorted(name for name in names if ours.get(name) != theirs.get(name))
     if differs:
         parts = ", ".join(dict.fromkeys(name.split(".")[0] for name in differs))
@@ -134,6 +152,10 @@ def _compared(
     if blind:
         reason = f"at step {first.step} what could be compared is equal; there are no CRCs of {', '.join(blind)}"
         return inconclusive(reason, evidence)
+    if by_chance:
+        evidence["by_chance"] = sorted(by_chance)[:SHOWN]
+        reason = f"at step {first.step}, {len(by_chance)} of {len(theirs)} values differ between the reference runs"
+        return inconclusive(f"{reason}: the training is not repeatable; the others are equal", evidence)
     return passed(f"at step {first.step} all {len(theirs)} values equal the reference run's, bit for bit", evidence)
 
 
@@ -150,8 +172,9 @@ def _blind(*saves: Saved) -> list[str]:
 def judge_loss(story: Story) -> Judgement:
     """CKPT-04: learning rate exactly, and loss, as in the reference run over the same steps.
 
-    The loss must be equal where the references are (one alone counts as repeatable); where two or more differ among
-    themselves, it must lie between them, give or take their spread. A loss alone would miss a lost scheduler.
+    The loss must be equal where the references are at every step (one alone counts as repeatable); where two or more
+    differ among themselves, it must lie between them, give or take `BAND` times the most that they are apart at any of
+    the steps. A loss alone would miss a lost scheduler.
 
     Source: GPU platform verification, job layer, loss continuity; comparison of omitted components, facts §5.4.
     """
@@ -169,24 +192,30 @@ def judge_loss(story: Story) -> Judgement:
         return inconclusive(f"a reference run's log lacks steps: {unknown[:SHOWN]}", evidence)
     if any(each.lr is None for step in common for each in (step, *(known[step.step] for known in references))):
         return inconclusive("the training does not log its learning rate (`lr`)", evidence)
+    evidence["apart"] = apart = _most_apart([[each[step.step].loss for each in references] for step in common])
     for step in common:
         wanted = [each[step.step] for each in references]
         rates = [each.lr for each in wanted]
         if step.lr not in rates:
             reason = f"at step {step.step} the learning rate is {step.lr:.6g}, in the reference run {rates[0]:.6g}"
             return failed(reason, evidence, "save and restore the learning rate schedule")
-        if not _within(step.loss, [each.loss for each in wanted]):
+        if not _within(step.loss, [each.loss for each in wanted], BAND * apart):
             losses = ", ".join(f"{each.loss:.6g}" for each in wanted)
             return failed(f"at step {step.step} the loss is {step.loss:.6g}, in the reference run {losses}", evidence)
     which = "the reference run" if len(references) == 1 else f"{len(references)} reference runs"
-    return passed(f"loss and learning rate of {len(common)} steps are those of {which}", evidence)
+    band = f"; these differ by up to {apart:.3g}, the loss is allowed {BAND:g} times that" if apart else ""
+    return passed(f"loss and learning rate of {len(common)} steps are those of {which}{band}", evidence)
 
 
-def _within(loss: float, wanted: Sequence[float]) -> bool:
-    low, high = min(wanted), max(wanted)
+def _most_apart(losses: Sequence[Sequence[float]]) -> float:
+    """Return the largest distance between references at one step; what is not finite is no measure."""
+    return max((max(each) - min(each) for each in losses if all(map(isfinite, each))), default=0.0)
+
+
+def _within(loss: float, wanted: Sequence[float], band: float) -> bool:
     if loss != loss or any(each != each for each in wanted):  # NaN
         return all(each != each for each in (loss, *wanted))
-    return low - (high - low) <= loss <= high + (high - low)
+    return min(wanted) - band <= loss <= max(wanted) + band
 
 
 def _by_step(attempt: Attempt) -> dict[int, Step]:

@@ -201,6 +201,7 @@ class Story:
         references: uninterrupted trainings with the same start; at least one to judge by, two to know the spread.
         saves: of the killed training, oldest first.
         reference_saves: of the first reference.
+        other_saves: of each further one.
     """
 
     kill: Kill
@@ -212,6 +213,7 @@ class Story:
     references: tuple[Attempt, ...]
     saves: tuple[Saved, ...]
     reference_saves: tuple[Saved, ...]
+    other_saves: tuple[tuple[Saved, ...], ...] = ()
 
     @property
     def new_steps(self) -> tuple[Step, ...]:
