@@ -6,6 +6,7 @@ from chaoslib.secret import load_secrets
 from chaos_gpu.cli.experiments import load_experiment
 from chaos_gpu.cli.options import json_option, print_json
 from chaos_gpu.cli.validate import guard_arguments, validate
+from chaos_gpu.faults.names import INJECTOR
 from chaos_gpu.faults.preflight import arm
 from chaos_gpu.faults.rights import ENGINE
 from chaos_gpu.faults.run import Run
@@ -29,7 +30,7 @@ def plan(experiment: str, variables: tuple[str, ...], as_json: bool) -> None:
     if as_json:
         plans = [each.as_json() for each in run.plans.values()]
         duration = {"from_s": shortest_s, "to_s": longest_s}
-        print_json({"plans": plans, "rights": list(map(str, ENGINE)), "judges": run.owed, "duration": duration})
+        print_json({"plans": plans, "rights": rights_of(run), "judges": run.owed, "duration": duration})
         return
     for each in run.plans.values():
         click.echo(each.as_text())
@@ -42,7 +43,13 @@ def plan(experiment: str, variables: tuple[str, ...], as_json: bool) -> None:
     for why in dict.fromkeys(f"{name}: {why}" for each in run.plans.values() for name, why in each.obstacles.items()):
         click.echo(f"unjudged   {why}")
     click.echo(f"duration   {shortest_s:g} s where the platform reacts at once, {longest_s:g} s at the most")
-    click.echo("rights     " + "\n           ".join(map(str, ENGINE)))
+    click.echo("rights     " + "\n           ".join(rights_of(run)))
+
+
+def rights_of(run: Run) -> list[str]:
+    """Say what a run needs to be allowed: itself, and its injectors by their own ServiceAccount."""
+    injectors = dict.fromkeys(right for each in run.plans.values() for right in each.rights)
+    return [*map(str, ENGINE), *(f"{right}, by ServiceAccount {INJECTOR}" for right in injectors)]
 
 
 def duration_s(run: Run) -> tuple[float, float]:

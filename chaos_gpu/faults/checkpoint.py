@@ -9,6 +9,7 @@ from chaos_gpu.faults.names import NAMESPACE, marker_of
 from chaos_gpu.faults.plan import Plan
 from chaos_gpu.faults.planning import Aim, GpuFaultArguments, Planning
 from chaos_gpu.faults.pods import node_pod, run_labels
+from chaos_gpu.faults.rights import INJECTOR_RIGHTS_BY
 from chaos_gpu.faults.settings import Settings
 from chaos_gpu.faults.training import SUBJECT, mark_of, roles_of, trainings
 from chaos_gpu.faults.xid import check_name, pod_name
@@ -102,6 +103,7 @@ def _plan(
         facts={"marker": marker_of(run, fault), **how},
         pod=_injector(settings, run, fault, aim, spec) if settings.job else None,
         objects=tuple(_made(planning, fault, aim.target.node, roles)) if settings.job else (),
+        rights=INJECTOR_RIGHTS_BY.get(how["means"], ()) if settings.job else (),
         obstacles=dict.fromkeys(JUDGED, lacking) if lacking else {},
     )
 

@@ -7,7 +7,7 @@ from chaos_gpu.cluster.client import Api, JsonObject
 from chaos_gpu.errors import Refused
 from chaos_gpu.faults.ledger import CLOSED, ledgers
 from chaos_gpu.faults.names import ENABLED, ENVIRONMENT, INJECTOR, NAMESPACE, REVERTER, RUNNER
-from chaos_gpu.faults.rights import ENGINE, INJECTOR_RIGHTS, REVERTER_RIGHTS, Right, rules
+from chaos_gpu.faults.rights import ASKING, ENGINE, INJECTOR_RIGHTS, REVERTER_RIGHTS, Right, rules
 
 RBAC = "rbac.authorization.k8s.io"
 MANAGED = {"app.kubernetes.io/managed-by": "chaos-gpu"}
@@ -20,7 +20,7 @@ def manifests(environment: str) -> list[JsonObject]:
     return [
         namespace(environment),
         *(_object("v1", "ServiceAccount", name, NAMESPACE) for name in (RUNNER, REVERTER, INJECTOR)),
-        *_grants(RUNNER, ENGINE),
+        *_grants(RUNNER, (*ENGINE, *ASKING)),
         *_grants(REVERTER, REVERTER_RIGHTS),
         *_grants(INJECTOR, INJECTOR_RIGHTS),
     ]

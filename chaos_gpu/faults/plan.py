@@ -6,6 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from chaos_gpu.cluster.client import JsonObject
 from chaos_gpu.faults.detectors import Detector
+from chaos_gpu.faults.rights import Right
 from chaos_gpu.faults.targets import Target
 
 
@@ -52,6 +53,7 @@ class Plan(BaseModel):
         objects: what is made in our namespace for this fault, before the injector starts: Jobs, deleted when it is
             reverted, and ConfigMaps that they read, which go at the end of the run.
         scan_pod: what looks afterwards whether other records came, for faults that leave one in the kernel log.
+        rights: what its injector itself must be allowed, by its own ServiceAccount.
         obstacles: criterion → why it could not be judged by this fault.
     """
 
@@ -70,6 +72,7 @@ class Plan(BaseModel):
     changes: tuple[ApiChange, ...] = ()
     objects: tuple[JsonObject, ...] = ()
     scan_pod: JsonObject | None = None
+    rights: tuple[Right, ...] = ()
     obstacles: dict[str, str] = Field(default_factory=dict)
 
     @property
@@ -96,7 +99,8 @@ class Plan(BaseModel):
 
     def as_json(self) -> dict[str, Any]:
         """Return it as plain JSON, without the pods' payloads."""
-        return self.model_dump(mode="json", exclude={"pod", "scan_pod", "objects"})
+        told = self.model_dump(mode="json", exclude={"pod", "scan_pod", "objects", "rights"})
+        return {**told, "rights": list(map(str, self.rights))}
 
 
 def _foreseen(consequence: Consequence | None) -> str:

@@ -10,14 +10,14 @@ from typing import Any
 
 from chaos_gpu.cluster.client import Api, connect
 from chaos_gpu.criteria.registry import owed
-from chaos_gpu.errors import ApiError, ApiUnavailable, NotFound, Refused, TargetError, UsageError
+from chaos_gpu.errors import ApiError, ApiUnavailable, Forbidden, NotFound, Refused, TargetError, UsageError
 from chaos_gpu.faults.activities import check_guard_is_whole, resolved
 from chaos_gpu.faults.budget import check_blast_radius, check_repeats, injections_per_gpu
 from chaos_gpu.faults.detectors import Detector, Watchers, find_watchers
 from chaos_gpu.faults.expected import check_expected
 from chaos_gpu.faults.kinds import Kind, arguments_of, kind_of
 from chaos_gpu.faults.ledger import CLOSED, OPEN, STUCK, Ledger, ledgers, recent_faults
-from chaos_gpu.faults.names import ENABLED, ENVIRONMENT, NAMESPACE
+from chaos_gpu.faults.names import ENABLED, ENVIRONMENT, INJECTOR, NAMESPACE
 from chaos_gpu.faults.plan import Plan
 from chaos_gpu.faults.planning import FaultArguments, GpuFaultArguments, Planning
 from chaos_gpu.faults.rights import ENGINE, missing_rights
@@ -45,6 +45,7 @@ def arm(
     check_remediators(watchers, guard)
     injecting = [(kind, arguments_of(kind, each)) for each in activities if (kind := kind_of(each))]
     plans = _plans(_planning(api, settings, guard, watchers, run_id, injecting), injecting)
+    check_injectors_rights(api, plans.values())
     check_expected(activities, plans, settings)
     return Run(
         id=run_id,
@@ -104,6 +105,18 @@ def check_rights(api: Api) -> None:
             f"the user of context {api.context} may not {'; '.join(map(str, missing))}",
             remedy="chaos-gpu install grants them to ServiceAccount chaos-gpu-runner; see chaos-gpu doctor",
         )
+
+
+def check_injectors_rights(api: Api, plans: Iterable[Plan]) -> None:
+    """Refuse when an injector would lack a right that it needs to do its fault: it would find out in the middle."""
+    needed = list(dict.fromkeys(right for plan in plans for right in plan.rights))
+    remedy = "chaos-gpu install grants it anew; are its roles older than this version?"
+    try:
+        missing = missing_rights(api, needed, INJECTOR)
+    except Forbidden as failure:
+        raise Refused(f"whether the injectors may do their work cannot be asked: {failure.reason}", remedy) from failure
+    if missing:
+        raise Refused(f"ServiceAccount {INJECTOR} may not {'; '.join(map(str, missing))}", remedy)
 
 
 def check_no_other_run(api: Api, run: str) -> None:

@@ -47,31 +47,42 @@ REVERTER_RIGHTS = (
     Right("coordination.k8s.io", "leases", ("get", "patch", "delete")),
 )
 
-INJECTOR_RIGHTS = (
-    Right("", "pods", ("delete",)),
-    Right("", "pods/eviction", ("create",)),
-)
-"""For injectors that end a pod through the API: in our namespace only, where the trainings of a run are."""
+ASKING = (Right("authorization.k8s.io", "subjectaccessreviews", ("create",), namespaced=False),)
+"""For the runner, to ask beforehand what the injectors may do."""
+
+_DELETE, _EVICT = Right("", "pods", ("delete",)), Right("", "pods/eviction", ("create",))
+INJECTOR_RIGHTS_BY = {"delete": (_DELETE,), "force": (_DELETE,), "evict": (_EVICT,)}
+"""How an injector ends a pod through the API → what it must be allowed, where a run's trainings are: our namespace."""
+INJECTOR_RIGHTS = (_DELETE, _EVICT)
 
 
-def missing_rights(api: Api, rights: Iterable[Right]) -> list[Right]:
-    """Ask the API server, verb by verb, what the user may not do. Returns the missing rights, one verb each."""
+def missing_rights(api: Api, rights: Iterable[Right], account: str = "") -> list[Right]:
+    """Ask the API server, verb by verb, what may not be done. Returns the missing rights, one verb each.
+
+    Args:
+        api: the connection.
+        rights: that are needed.
+        account: ServiceAccount of our namespace that needs them; "" for the user of the connection.
+    """
     return [
         Right(right.group, right.resource, (verb,), right.namespaced)
         for right in rights
         for verb in right.verbs
-        if not allowed(api, right, verb)
+        if not allowed(api, right, verb, account)
     ]
 
 
-def allowed(api: Api, right: Right, verb: str) -> bool:
-    """Ask one SelfSubjectAccessReview."""
+def allowed(api: Api, right: Right, verb: str, account: str = "") -> bool:
+    """Ask one access review: of ourselves, or of a ServiceAccount of our namespace."""
+    kind = "SubjectAccessReview" if account else "SelfSubjectAccessReview"
+    groups = ["system:authenticated", "system:serviceaccounts", f"system:serviceaccounts:{NAMESPACE}"]
+    subject = {"user": f"system:serviceaccount:{NAMESPACE}:{account}", "groups": groups} if account else {}
     review = {
         "apiVersion": "authorization.k8s.io/v1",
-        "kind": "SelfSubjectAccessReview",
-        "spec": {"resourceAttributes": attributes(right, verb)},
+        "kind": kind,
+        "spec": {"resourceAttributes": attributes(right, verb), **subject},
     }
-    answer = api.create("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", review)
+    answer = api.create(f"/apis/authorization.k8s.io/v1/{kind.lower()}s", review)
     return bool((answer.get("status") or {}).get("allowed"))
 
 

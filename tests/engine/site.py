@@ -234,7 +234,7 @@ class Site:
             for line in lines
             if line["userAgent"] in ("chaos-gpu", "")
             and line["verb"] not in ("list", "watch")
-            and line["resource"] != "selfsubjectaccessreviews"
+            and line["resource"] not in ("selfsubjectaccessreviews", "subjectaccessreviews")
             and not line["user"].startswith("system:serviceaccount:gpu-health")
         ]
 
