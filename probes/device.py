@@ -104,7 +104,7 @@ def policy_followed(configuration: Dict[str, Any], fault: str) -> Dict[str, Any]
     landed, limit_s = landed_of(run, fault), run.settings.cordon_s
     obstacle = run.injection(fault).plan.obstacles.get("DEV-06")
     if obstacle:
-        judgement = inconclusive(obstacle)
+        judgement = inconclusive(obstacle.why, {}, obstacle.remedy)
     elif _expectation(run, landed).action is Action.NONE:
         judgement = _left_alone(run, fault)
     else:

@@ -40,8 +40,8 @@ def plan(experiment: str, variables: tuple[str, ...], as_json: bool) -> None:
     judged = ", ".join(f"{criterion} × {count}" for criterion, count in run.owed.items()) or "nothing"
     click.echo(f"judges     {judged}")
     click.echo(f"detectors  {', '.join(each.name for each in run.detectors) or 'none'}")
-    for why in dict.fromkeys(f"{name}: {why}" for each in run.plans.values() for name, why in each.obstacles.items()):
-        click.echo(f"unjudged   {why}")
+    for name, (why, remedy) in dict.fromkeys(found for each in run.plans.values() for found in each.obstacles.items()):
+        click.echo(f"unjudged   {name}: {why}\n           {remedy}")
     click.echo(f"duration   {shortest_s:g} s where the platform reacts at once, {longest_s:g} s at the most")
     click.echo("rights     " + "\n           ".join(rights_of(run)))
 

@@ -6,6 +6,7 @@ from chaos_gpu.cluster.client import JsonObject
 from chaos_gpu.errors import Refused, UsageError
 from chaos_gpu.faults.manifest import NEEDS_JOB, gpus_of, grace_s_of, load
 from chaos_gpu.faults.names import NAMESPACE, marker_of
+from chaos_gpu.faults.obstacle import Obstacle
 from chaos_gpu.faults.plan import Plan
 from chaos_gpu.faults.planning import Aim, GpuFaultArguments, Planning
 from chaos_gpu.faults.pods import node_pod, run_labels
@@ -76,7 +77,6 @@ def _plan(
     check_name(wanted.fault)
     settings, run, fault = planning.settings, planning.run, wanted.fault
     aim = planning.aim(wanted)
-    lacking = "" if settings.job else f"no training is given: {NEEDS_JOB}"
     grace_s = 0.0
     if settings.job:
         job, _ = load(settings.job)
@@ -104,7 +104,7 @@ def _plan(
         pod=_injector(settings, run, fault, aim, spec) if settings.job else None,
         objects=tuple(_made(planning, fault, aim.target.node, roles)) if settings.job else (),
         rights=INJECTOR_RIGHTS_BY.get(how["means"], ()) if settings.job else (),
-        obstacles=dict.fromkeys(JUDGED, lacking) if lacking else {},
+        obstacles={} if settings.job else dict.fromkeys(JUDGED, Obstacle("no training is given", NEEDS_JOB)),
     )
 
 

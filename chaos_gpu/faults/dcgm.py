@@ -6,6 +6,7 @@ from chaos_gpu.errors import Refused
 from chaos_gpu.faults.dcgm_pods import Engine, dcgm_pod, engine_on
 from chaos_gpu.faults.detectors import Detector
 from chaos_gpu.faults.names import marker_of
+from chaos_gpu.faults.obstacle import Obstacle
 from chaos_gpu.faults.plan import Plan
 from chaos_gpu.faults.planning import Aim, GpuFaultArguments, Planning
 from chaos_gpu.faults.pods import run_labels
@@ -13,6 +14,7 @@ from chaos_gpu.faults.xid import check_name, foreseen_by, pod_name
 
 KIND = "dcgm"
 READ_RIGHT, CRITERION = "DEV-08", "DEV-09"
+REMEDY_WATCHER = 'declare what acts on DCGM\'s health: "dcgm": true in its chaos-gpu/detector-profile (docs/safety.md)'
 
 
 class DcgmArguments(GpuFaultArguments):
@@ -68,10 +70,10 @@ def _watching(planning: Planning) -> list[Detector]:
     return [each for each in planning.watchers.detectors if each.profile.dcgm]
 
 
-def _obstacles(engine: Engine, watching: list[Detector]) -> dict[str, str]:
+def _obstacles(engine: Engine, watching: list[Detector]) -> dict[str, Obstacle]:
     if engine.closed:
-        return dict.fromkeys((READ_RIGHT, CRITERION), f"{engine.closed}: {engine.remedy}")
-    return {} if watching else {CRITERION: "no detector is known to watch DCGM's health"}
+        return dict.fromkeys((READ_RIGHT, CRITERION), Obstacle(engine.closed, engine.remedy))
+    return {} if watching else {CRITERION: Obstacle("no detector is known to watch DCGM's health", REMEDY_WATCHER)}
 
 
 def _undo(sample: Injection) -> str:

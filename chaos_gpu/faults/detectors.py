@@ -151,6 +151,9 @@ def detectors_by_node(api: Api, watchers: Watchers, node: str = "") -> dict[str,
     return found
 
 
+REMEDY_DETECTOR = "deploy one that reads the kernel log of the GPU nodes, or complete its profile (docs/safety.md)"
+
+
 def cannot_judge(criterion: str, detectors: Iterable[Detector], action: Action) -> str:
     """Say why what these detectors tell is not enough to judge a criterion by, or "" when it is.
 

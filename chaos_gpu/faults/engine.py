@@ -27,7 +27,8 @@ def inject_planned(run: Run, fault: str) -> Landed:
     """
     plan = run.planned(fault)
     if plan.pod is None and not plan.changes:
-        raise NotLanded(f"{fault}: {'; '.join(plan.obstacles.values())}")
+        told = dict.fromkeys(plan.obstacles.values())
+        raise NotLanded(f"{fault}: {'; '.join(map(str, told))}", remedy="; ".join(each.remedy for each in told))
     landed = inject(run, plan).landed
     assert landed is not None  # noqa: S101 - inject raises otherwise
     return landed

@@ -2,10 +2,11 @@
 
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_serializer
 
 from chaos_gpu.cluster.client import JsonObject
 from chaos_gpu.faults.detectors import Detector
+from chaos_gpu.faults.obstacle import Obstacle
 from chaos_gpu.faults.rights import Right
 from chaos_gpu.faults.targets import Target
 
@@ -54,7 +55,7 @@ class Plan(BaseModel):
             reverted, and ConfigMaps that they read, which go at the end of the run.
         scan_pod: what looks afterwards whether other records came, for faults that leave one in the kernel log.
         rights: what its injector itself must be allowed, by its own ServiceAccount.
-        obstacles: criterion → why it could not be judged by this fault.
+        obstacles: criterion → why it could not be judged by this fault, and what to do about it.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -73,7 +74,11 @@ class Plan(BaseModel):
     objects: tuple[JsonObject, ...] = ()
     scan_pod: JsonObject | None = None
     rights: tuple[Right, ...] = ()
-    obstacles: dict[str, str] = Field(default_factory=dict)
+    obstacles: dict[str, Obstacle] = Field(default_factory=dict)
+
+    @field_serializer("obstacles")
+    def _by_name(self, obstacles: dict[str, Obstacle]) -> dict[str, dict[str, str]]:
+        return {criterion: found._asdict() for criterion, found in obstacles.items()}
 
     @property
     def conditions(self) -> tuple[str, ...]:

@@ -5,15 +5,16 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from chaos_gpu.cluster.client import Api, JsonObject
-from chaos_gpu.criteria.health.source import REMEDY as REMEDY_SOURCE
-from chaos_gpu.criteria.health.source import Source, read_source
+from chaos_gpu.criteria.health.source import read_source
 from chaos_gpu.criteria.registry import criteria
 from chaos_gpu.errors import UsageError
 from chaos_gpu.faults.admission import REMEDY as REMEDY_MARK
 from chaos_gpu.faults.admission import Mark
+from chaos_gpu.faults.dcgm import REMEDY_WATCHER
 from chaos_gpu.faults.dcgm_pods import Engine
-from chaos_gpu.faults.detectors import Watchers
+from chaos_gpu.faults.detectors import REMEDY_DETECTOR, Watchers
 from chaos_gpu.faults.manifest import NEEDS_JOB, load
+from chaos_gpu.faults.obstacle import Obstacle
 from chaos_gpu.faults.records import obstacle
 from chaos_gpu.faults.settings import Settings
 
@@ -32,12 +33,6 @@ _BY: Mapping[str, tuple[str, ...]] = MappingProxyType(
     }
 )
 """Criterion → all that it needs; what is not here is about trainings."""
-
-REMEDY_DETECTOR = "deploy one that reads the kernel log of the GPU nodes, or complete its profile (docs/safety.md)"
-REMEDY_CLUSTER = "let the run's user get and list them: docs/records.md has the Role"
-REMEDY_HTTP = "see whether that address answers from here, and with the token that token_env names"
-REMEDY_EMPTY = "see whether its JSONPath leads to the records, and whether the platform has written any"
-REMEDY_WATCHER = 'declare what acts on DCGM\'s health: "dcgm": true in its chaos-gpu/detector-profile (docs/safety.md)'
 
 
 class Prerequisite(NamedTuple):
@@ -108,18 +103,11 @@ def records(api: Api, settings: Settings) -> Prerequisite:
         why = obstacle(api, settings)
     except UsageError as failure:
         return Prerequisite(RECORDS, "", failure.reason, failure.remedy)
+    lacking = why or Obstacle("", "")
     if source is None:
-        return Prerequisite(RECORDS, "", why, REMEDY_SOURCE)
+        return Prerequisite(RECORDS, "", *lacking)
     kind = "objects of the cluster" if source.kubernetes else "HTTP"
-    found = f"{kind}, {source.name}, JSONPath {source.items}"
-    return Prerequisite(RECORDS, found, why, _remedy(source, why))
-
-
-def _remedy(source: Source, why: str) -> str:
-    if not why:
-        return ""
-    unreadable = REMEDY_CLUSTER if source.kubernetes else REMEDY_HTTP
-    return unreadable if "cannot be read" in why else REMEDY_EMPTY
+    return Prerequisite(RECORDS, f"{kind}, {source.name}, JSONPath {source.items}", *lacking)
 
 
 def mark(settings: Settings, nodes: Iterable[JsonObject]) -> Prerequisite:

@@ -7,12 +7,12 @@ from chaos_gpu.cluster.client import JsonObject
 from chaos_gpu.errors import TargetError, UsageError
 from chaos_gpu.faults.names import EXERCISE, GPU
 from chaos_gpu.faults.observe import schedulable
+from chaos_gpu.faults.obstacle import Obstacle
 from chaos_gpu.faults.run import Run
 from chaos_gpu.faults.targets import gpu_nodes, raised_conditions
 from chaos_gpu.verdict import Judgement, Outcome, Verdict, failed, inconclusive, passed, worst
 
 PLATFORM = "PLATFORM"
-REMEDY_LACKING = "chaos-gpu doctor lists what was found, what is lacking, and what to do about it"
 
 
 def platform_ready(run: Run) -> dict[str, Any]:
@@ -41,8 +41,8 @@ def criteria_hold(run: Run, criteria: Iterable[str]) -> dict[str, Any]:
             f"no probe of this method judges {', '.join(unowed)}", remedy="chaos-gpu criteria lists probes"
         )
     if run.phase == "before":
-        lacking = {each: why for each in wanted if (why := _lacking(run, each))}
-        verdicts = [run.record(each, inconclusive(why, {}, REMEDY_LACKING)) for each, why in lacking.items()]
+        lacking = {each: found for each in wanted if (found := _lacking(run, each))}
+        verdicts = [run.record(each, inconclusive(why, {}, remedy)) for each, (why, remedy) in lacking.items()]
         return {"status": 0 if lacking else 1, "verdicts": [verdict.as_json() for verdict in verdicts]}
     judged = [Verdict.of(criterion, _fold(run, criterion)) for criterion in wanted]
     holds = all(verdict.outcome is Outcome.PASS for verdict in judged)
@@ -60,12 +60,12 @@ def _fold(run: Run, criterion: str) -> Judgement:
     return passed(f"{owed} of {owed} verdicts pass", evidence)
 
 
-def _lacking(run: Run, criterion: str) -> str:
-    """Say why a criterion could not be judged by the faults that are planned, or "" when it can."""
+def _lacking(run: Run, criterion: str) -> Obstacle | None:
+    """Say why a criterion could not be judged by the faults that are planned, None when it can."""
     for plan in run.plans.values():
-        if why := plan.obstacles.get(criterion):
-            return f"{plan.target.node}: {why}"
-    return ""
+        if found := plan.obstacles.get(criterion):
+            return found._replace(why=f"{plan.target.node}: {found.why}")
+    return None
 
 
 def _picture(node: JsonObject, run: Run) -> dict[str, Any]:

@@ -7,8 +7,9 @@ from chaos_gpu.criteria.xid.catalog import lookup
 from chaos_gpu.criteria.xid.policy import Action
 from chaos_gpu.criteria.xid.record import PCI_PLACEHOLDER, Form, Record, Transport, compose, writes
 from chaos_gpu.errors import Refused, UsageError
-from chaos_gpu.faults.detectors import Detector, cannot_judge
+from chaos_gpu.faults.detectors import REMEDY_DETECTOR, Detector, cannot_judge
 from chaos_gpu.faults.names import FAULT_NAME, marker_of
+from chaos_gpu.faults.obstacle import Obstacle
 from chaos_gpu.faults.plan import Consequence, Plan
 from chaos_gpu.faults.planning import Aim, GpuFaultArguments, Planning
 from chaos_gpu.faults.pods import node_pod, run_labels
@@ -86,10 +87,11 @@ def xid_plan(settings: Settings, guard: GuardArguments, run: str, wanted: XidArg
     )
 
 
-def no_policy(record: Record) -> dict[str, str]:
+def no_policy(record: Record) -> dict[str, Obstacle]:
     """Say that no criterion on Xids speaks of an NVSwitch's error."""
-    why = f"SXid {record.code}: the policy is one of Xids"
-    return dict.fromkeys(JUDGED, why) if record.form is Form.SXID else {}
+    remedy = "see by detectors_see who sees it; it judges nothing, so leave the criterion out of criteria_hold"
+    obstacle = Obstacle(f"SXid {record.code}: the policy is one of Xids", remedy)
+    return dict.fromkeys(JUDGED, obstacle) if record.form is Form.SXID else {}
 
 
 def _change(record: Record, transport: Transport) -> str:
@@ -99,10 +101,10 @@ def _change(record: Record, transport: Transport) -> str:
     return f"{many} {what}, {record.shape}, transport {transport}"
 
 
-def obstacles(detectors: Sequence[Detector], action: Action) -> dict[str, str]:
+def obstacles(detectors: Sequence[Detector], action: Action) -> dict[str, Obstacle]:
     """Say which criteria could not be judged by what these detectors tell: criterion → why."""
     found = {criterion: cannot_judge(criterion, detectors, action) for criterion in JUDGED}
-    return {criterion: why for criterion, why in found.items() if why}
+    return {criterion: Obstacle(why, REMEDY_DETECTOR) for criterion, why in found.items() if why}
 
 
 def check_name(fault: str) -> None:

@@ -111,13 +111,18 @@ class CriterionResult:
         return worst([*(verdict.outcome for verdict in self.verdicts), *missing])
 
     @property
-    def reasons(self) -> list[Reason]:
-        """Why it did not pass."""
-        told = [
+    def told(self) -> list[Reason]:
+        """Why it did not pass, as its verdicts say."""
+        return [
             Reason(reason=f"{self.id} {verdict.outcome}: {verdict.reason}", remedy=verdict.remedy)
             for verdict in self.verdicts
             if verdict.outcome is not Outcome.PASS
         ]
+
+    @property
+    def reasons(self) -> list[Reason]:
+        """Why it did not pass, verdicts that are missing included."""
+        told = self.told
         if len(self.verdicts) < max(self.planned, 1):
             reason = f"{self.id} inconclusive: {len(self.verdicts)} of {self.planned} verdicts were given"
             told.append(Reason(reason=reason, remedy="see the run's log for the activity that failed"))
@@ -228,7 +233,7 @@ def _ending(record: GuardRecord, criteria: Sequence[CriterionResult]) -> tuple[E
         ]
     if ready.after is False:
         return _unhealthy_after(ready, criteria)
-    return _judged(ready, criteria)
+    return _judged(record, criteria)
 
 
 def _with_toolkit(ending: Ending, reasons: list[Reason], found: Findings) -> tuple[Ending, list[Reason]]:
@@ -253,15 +258,19 @@ def _unhealthy_after(ready: Readiness, criteria: Sequence[CriterionResult]) -> t
     return Ending.FAIL, [reason, *_reasons(criteria)]
 
 
-def _judged(ready: Readiness, criteria: Sequence[CriterionResult]) -> tuple[Ending, list[Reason]]:
-    reasons = _reasons(criteria)
+def _judged(record: GuardRecord, criteria: Sequence[CriterionResult]) -> tuple[Ending, list[Reason]]:
+    ready, reasons = record.platform_ready, _reasons(criteria)
+    told = [reason for criterion in criteria for reason in criterion.told]
     outcomes = [criterion.outcome for criterion in criteria]
     if not any(criterion.planned for criterion in criteria):
         reasons.append(
             Reason(reason="the experiment judges no criterion", remedy="let its method call a judging probe")
         )
         outcomes.append(Outcome.INCONCLUSIVE)
-    if ready.after is None:
+    if ready.after is None and record.phase == "before" and Outcome.FAIL not in outcomes and told:
+        reasons = told  # it stopped at the hypothesis, which says why; that nothing came after needs no remedy
+        outcomes.append(Outcome.INCONCLUSIVE)
+    elif ready.after is None:
         reasons.append(Reason(reason="nobody looked at the platform afterwards", remedy="run it again, to its end"))
         outcomes.append(Outcome.INCONCLUSIVE)
     return _OF_OUTCOME[worst(outcomes)], reasons

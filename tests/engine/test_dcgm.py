@@ -166,7 +166,8 @@ def test_an_engine_that_takes_no_sample_is_refused(
 def test_without_any_engine_nothing_can_be_judged_and_that_is_no_refusal() -> None:
     lacking = planned(pods(engine=False, change=hidden)).obstacles
     assert set(lacking) == {"DEV-08", "DEV-09"}
-    assert all("no standalone DCGM engine on node n" in why and "dcgm.enabled=true" in why for why in lacking.values())
+    assert all("no standalone DCGM engine on node n" in each.why for each in lacking.values())
+    assert all("dcgm.enabled=true" in each.remedy for each in lacking.values())
     assert set(planned(pods(engine=True)).obstacles) == {"DEV-09"}  # no detector watches DCGM's health
 
 

@@ -257,3 +257,22 @@ class TestFiles:
                 journals_in(path)
         with pytest.raises(UsageError):
             fold_file(tmp_path)
+
+
+def test_a_run_that_stopped_at_its_hypothesis_tells_that_reason_and_its_remedy_alone() -> None:
+    lacking = verdict(outcome="inconclusive", reason="no training is given", remedy="set CHAOS_GPU_JOB")
+    ready = {"before": True, "after": None, "after_on_target": False}
+    found = fold(journal(phase="before", planned={"DEV-02": 3}, verdicts=[lacking], platform_ready=ready))
+    assert found.exit_code == 2
+    assert [(each.reason, each.remedy) for each in found.reasons] == [
+        ("DEV-02 inconclusive: no training is given", "set CHAOS_GPU_JOB")
+    ]
+
+
+@pytest.mark.parametrize("verdicts", [[], [verdict(outcome="fail")], [verdict()]], ids=["none", "fail", "pass"])
+def test_a_run_that_stopped_elsewhere_tells_that_it_did(verdicts: list[dict[str, Any]]) -> None:
+    ready = {"before": True, "after": None, "after_on_target": False}
+    found = fold(journal(phase="before", planned={"DEV-02": 3}, verdicts=verdicts, platform_ready=ready))
+    assert found.exit_code == (1 if any(each["outcome"] == "fail" for each in verdicts) else 2)
+    assert any("nobody looked" in each.reason for each in found.reasons)
+    assert any("of 3 verdicts were given" in each.reason for each in found.reasons)
