@@ -237,10 +237,28 @@ def landed(site: Site, ended: Ended) -> bool:
     return "landed" in states
 
 
+def stubborn(path: Path) -> str:
+    """Give a training a container that never ends by itself, and an hour to do so."""
+    config, job = yaml.safe_load_all(path.read_text())
+    pod = job["spec"]["template"]["spec"]
+    ignores = ["sh", "-c", "trap '' TERM; while :; do sleep 0.1; done"]
+    pod["containers"].append({"name": "stubborn", "image": "any", "command": ignores})
+    pod["terminationGracePeriodSeconds"] = 3600
+    return manifest(path, config, job)
+
+
+def closed(site: Site) -> bool:
+    return any(
+        each["metadata"].get("labels", {}).get("chaos-gpu/ledger") == "closed"
+        for each in site.items("api/v1/namespaces/chaos-gpu/configmaps")
+    )
+
+
 def test_a_run_that_is_killed_leaves_no_training(site: Site, tmp_path: Path) -> None:
-    """The reverter deletes what the ledger names; what it does not name goes with the reverter."""
-    ended = site.start(killing(str(write_manifest(tmp_path, []))))
+    """The reverter deletes what the ledger names, with its pods; what it does not name goes with the reverter."""
+    ended = site.start(killing(stubborn(write_manifest(tmp_path, []))))
     until(lambda: landed(site, ended), f"it did not land:\n{ended.text}")
     assert len(jobs(site)) == 2
     ended.process.kill()
-    until(lambda: not jobs(site) and not pods(site), "its trainings are still there")
+    until(lambda: closed(site), "its ledger is not closed")
+    assert (jobs(site), pods(site)) == ([], []), "its trainings are still there"
