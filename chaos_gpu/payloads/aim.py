@@ -9,6 +9,8 @@ from typing import Any, Dict
 
 from chaos_gpu.payloads.store_watch import Learned
 
+BEFORE = 0.75
+"""So much of a write before the place: on average half of one is ended yet, and a strike is rather late than early."""
 FORESEEN = 2
 """So many writes at most: where a look had to wait, what it saw looks faster than it was."""
 
@@ -28,12 +30,9 @@ class Aim:
         self.pace = 0.0 if spec.get("files") else learned.pace_at(self.wanted)
 
     def due(self, written: int, pace: float, ahead_s: float) -> bool:
-        """Whether a strike that stops the writer `ahead_s` after it was seen, so fast, hits better than any later one.
-
-        It will have ended the write that it is in: on average half of one more.
-        """
+        """Whether a strike that stops a writer `ahead_s` after it was seen, so fast, hits better than a later one."""
         further = min(max(pace, self.pace) * ahead_s, FORESEEN * self.record)
-        return written + further + self.record / 2 >= self.wanted
+        return written + further + BEFORE * self.record >= self.wanted
 
     def left_s(self, written: int) -> float:
         """Return how long it takes a writer to get there, at the pace of the save before."""

@@ -28,15 +28,15 @@ def test_where_and_how_near(spec: dict[str, float], wanted: float, record: int) 
 
 @pytest.mark.parametrize(
     ("ahead_s", "first"),
-    [(0.0, 3150), (0.1, 3050), (0.2, 2950), (0.3, 2950)],
+    [(0.0, 3125), (0.1, 3025), (0.2, 2925), (0.3, 2925)],
 )
 def test_the_longer_it_takes_the_earlier_it_is_due(ahead_s: float, first: int) -> None:
-    """Half a write before the place, for the write that is going on is ended; and what is written meanwhile."""
+    """Three quarters of a write before the place, and what is written meanwhile."""
     aim = Aim({"phase": "data", "fraction": 0.5}, STEADY)
     assert [aim.due(written, 0.0, ahead_s) for written in (first - 1, first)] == [False, True]
 
 
-@pytest.mark.parametrize(("pace", "first"), [(0.0, 3050), (999.0, 3050), (2000.0, 2950)])
+@pytest.mark.parametrize(("pace", "first"), [(0.0, 3025), (999.0, 3025), (2000.0, 2925)])
 def test_the_faster_of_two_paces_counts(pace: float, first: int) -> None:
     aim = Aim({"phase": "data", "fraction": 0.5}, STEADY)
     assert [aim.due(written, pace, 0.1) for written in (first - 1, first)] == [False, True]
@@ -62,6 +62,6 @@ def test_when_a_number_of_files_is_there_is_not_foreseen() -> None:
 
 def test_of_a_save_without_pace_nothing_is_foreseen() -> None:
     aim = Aim({"phase": "data", "fraction": 0.5, "record": 100}, STEADY._replace(ladder=()))
-    assert aim.due(3149, 0.0, 100.0) is False
-    assert aim.due(3150, 0.0, 0.0) is True
+    assert aim.due(3124, 0.0, 100.0) is False
+    assert aim.due(3125, 0.0, 0.0) is True
     assert (aim.late_s(5000), aim.left_s(0)) == (0.0, float("inf"))
