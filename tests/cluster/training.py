@@ -53,6 +53,8 @@ class Seen:
 
     store: Path
     pods: dict[str, Json] = field(default_factory=dict)
+    graces_s: dict[str, int] = field(default_factory=dict)
+    """Pod → how long it was given to end; when it has, its kubelet says 0."""
     deaths: list[Json] = field(default_factory=list)
     """How its containers had ended, of those that were started again."""
     first_life: list[Json] = field(default_factory=list)
@@ -63,8 +65,10 @@ class Seen:
     def take(self, pod: Json) -> bool:
         """Take down a pod's state; say whether its container has been started again since."""
         name, now = pod["metadata"]["name"], container(pod)
-        again = now.get("restartCount", 0) > container(self.pods.get(name, {})).get("restartCount", 0)
+        again = bool(now.get("restartCount", 0) > container(self.pods.get(name, {})).get("restartCount", 0))
         self.pods[name] = pod
+        if (grace_s := pod["metadata"].get("deletionGracePeriodSeconds")) is not None:
+            self.graces_s.setdefault(name, grace_s)
         if again:
             self.deaths.append(now["lastState"]["terminated"])
         return again
