@@ -1,4 +1,4 @@
-"""How a pod of ours ended: what it was, what it said last, and whether it could undo its fault."""
+"""How a pod of ours ends: what it was, what it said last, whether it could undo its fault, whether it is gone."""
 
 import json
 import time
@@ -8,6 +8,10 @@ from typing import Any, Callable, Dict, List, Set, Tuple
 NOT_UNDONE = 4
 """Exit code of an injector that could not undo its fault."""
 SCAN_S = 20.0
+GONE_S, LATE_S = 45.0, 3.0
+"""Twice the longest grace of an injector, and more; and for what is asked after that."""
+TRAINING_S = 1
+"""The grace of a training's pod once its run is undone."""
 WATCH = "WATCH"
 """A GET of which only the first line of the answer is waited for."""
 
@@ -21,6 +25,47 @@ def expect(status: int, found: Dict[str, Any], what: str) -> None:
 def role_of(metadata: Dict[str, Any]) -> str:
     """Say what a pod of ours is."""
     return str((metadata.get("labels") or {}).get("chaos-gpu/role", "injector"))
+
+
+def named(pod: Dict[str, Any]) -> str:
+    """Say which pod of ours it is."""
+    return "{} pod {}".format(role_of(pod["metadata"]), pod["metadata"]["name"])
+
+
+def still_there(pod: Dict[str, Any]) -> str:
+    """Say of a pod of ours that it was told to end in vain."""
+    return f"{named(pod)} does not end: is its node lost?"
+
+
+def selector_of(run: str, roles: str, fault: str = "") -> str:
+    """Return the label selector of a run's pods in these roles, joined by commas, of one fault or of all."""
+    return f"chaos-gpu/run={run},chaos-gpu/role in ({roles})" + (f",chaos-gpu/fault={fault}" if fault else "")
+
+
+def end_trainings(call: Callable[..., Any], namespace: str, run: str, fault: str = "") -> Tuple[List[str], List[str]]:
+    """Delete the pods of a run's trainings and see them gone. Returns (restored, open).
+
+    Their Jobs are deleted already; that alone leaves them all the time that their manifest asks for, with their GPUs.
+    Nobody waits any more for what they would save in it.
+    """
+    path, end = f"/api/v1/namespaces/{namespace}/pods", time.monotonic() + GONE_S
+    query = "?labelSelector=" + urllib.parse.quote(selector_of(run, "training", fault))
+    seen: Dict[str, Dict[str, Any]] = {}
+    while True:
+        status, found = call("GET", path + query)
+        expect(status, found, "list the pods of the trainings")
+        pods = {pod["metadata"]["uid"]: pod for pod in found.get("items") or ()}
+        for uid, pod in pods.items():
+            left_s = pod["metadata"].get("deletionGracePeriodSeconds")
+            if left_s is None or left_s > TRAINING_S:
+                options = {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": uid}}
+                call("DELETE", path + "/" + pod["metadata"]["name"], {**options, "gracePeriodSeconds": TRAINING_S})
+        seen.update(pods)
+        if not pods or time.monotonic() > end:
+            break
+        time.sleep(0.1)
+    ended = [f"{named(pod)} ended" for uid, pod in seen.items() if uid not in pods]
+    return ended, [still_there(pod) for pod in pods.values()]
 
 
 def could_not_undo(pod: Dict[str, Any]) -> bool:

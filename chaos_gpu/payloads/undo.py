@@ -11,14 +11,20 @@ import urllib.parse
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from chaos_gpu.payloads.endings import (
+    GONE_S,
+    LATE_S,
     NOT_UNDONE,
     could_not_undo,
+    end_trainings,
     exit_codes,
     expect,
     last_event,
     last_states,
     last_words,
+    named,
     role_of,
+    selector_of,
+    still_there,
 )
 from chaos_gpu.payloads.reactions import CORDONED, describe, restoring_patch, trouble_of
 
@@ -29,8 +35,6 @@ Result = Tuple[List[str], List[str]]
 JSON_PATCH, MERGE_PATCH = "application/json-patch+json", "application/merge-patch+json"
 LEDGER_LABEL = "chaos-gpu/ledger"
 GO = "go"
-GONE_S, LATE_S = 45.0, 3.0
-"""Twice the longest grace of an injector, and more; and for what is asked after that."""
 PAGE = 200
 UNEXPECTED = (OSError, ValueError, LookupError, TypeError, AttributeError)
 """No answer, or one of an unexpected shape: one step of many fails, the others are still tried."""
@@ -99,7 +103,7 @@ def call_off(call: Call, namespace: str, run: str) -> Result:
 
 
 def undo(call: Call, namespace: str, run: str, fault: str = "", again: bool = False) -> Result:
-    """End the injectors and undo the changes of one fault, or of all. Returns (restored, open), lists of text.
+    """End the injectors, undo the changes of one fault, or of all, and end what these ran. Returns (restored, open).
 
     `again`: also try once more what was not ours to undo (it may have arrived since).
     """
@@ -107,13 +111,17 @@ def undo(call: Call, namespace: str, run: str, fault: str = "", again: bool = Fa
     restored, left = attempt(end_injectors, call, namespace, run, fault)
     told = [record for _, record in records_of(records or {}, "left", fault) if record.get("state") == "open"]
     left += [record["what"] for record in told if record["what"] not in left]
-    for key, record in records_of(records or {}, "change", fault):
+    changes = records_of(records or {}, "change", fault)
+    for key, record in changes:
         if "unreadable" in record:
             left.append(f"record {key} of the ledger cannot be read: what it undoes is not known")
             continue
         if record.get("state") in ("undone", "gone") or (record.get("state") == "foreign" and not again):
             continue
         good, bad = attempt(undo_change, call, namespace, run, key, record)
+        restored, left = restored + good, left + bad
+    if any(record.get("kind") == "delete" for _, record in changes):
+        good, bad = attempt(end_trainings, call, namespace, run, fault)
         restored, left = restored + good, left + bad
     return restored, left
 
@@ -131,8 +139,7 @@ def end_injectors(call: Call, namespace: str, run: str, fault: str = "") -> Resu
 
     Of one that could not, the exit code is learnt in any case, and the ledger keeps it: afterwards nothing tells.
     """
-    selector = f"chaos-gpu/run={run},chaos-gpu/role in (injector,reader)"
-    selector += f",chaos-gpu/fault={fault}" if fault else ""
+    selector = selector_of(run, "injector,reader", fault)
     path, version, end = f"/api/v1/namespaces/{namespace}/pods", "", time.monotonic() + GONE_S
     seen: Object = {}
     stuck: Dict[str, str] = {}  # UID → what is left of its fault, "" for nothing
@@ -157,14 +164,9 @@ def end_injectors(call: Call, namespace: str, run: str, fault: str = "") -> Resu
     for uid in unseen:
         known = uid in last and not could_not_undo(last[uid])
         stuck[uid] = "" if known else note_stuck(call, namespace, run, path, last.get(uid, injectors[uid]))
-    alive = [f"{named(pod)} does not end: is its node lost?" for pod in pods.values()]
+    alive = [still_there(pod) for pod in pods.values()]
     ended = [f"{named(pod)} ended" for uid, pod in seen.items() if uid not in pods and not stuck.get(uid)]
     return ended, [text for text in stuck.values() if text] + alive
-
-
-def named(pod: Object) -> str:
-    """Say which pod of ours it is."""
-    return "{} pod {}".format(role_of(pod["metadata"]), pod["metadata"]["name"])
 
 
 def note_stuck(call: Call, namespace: str, run: str, path: str, pod: Object) -> str:

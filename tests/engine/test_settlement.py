@@ -334,6 +334,52 @@ def test_what_the_server_has_forgotten_is_not_called_undone(answer: tuple[int, J
     assert undo.undo(Vanishing(pod("r", "reader"), answer), "chaos-gpu", "r1") == (["reader pod r ended"], [])
 
 
+class Training(Cluster):
+    """A cluster with one training, whose pod takes all the time that it is given."""
+
+    def __init__(self, ends_in_s: float) -> None:
+        super().__init__(node("target"))
+        path = "/apis/batch/v1/namespaces/chaos-gpu/jobs/r1-bad-sub"
+        job = {"what": "Job r1-bad-sub", "kind": "delete", "path": path, "uid": "u", "state": "planned"}
+        self.data["change.bad.2"] = json.dumps(job)
+        self.ends_in_s = ends_in_s
+        self.pod = pod("sub", "training")
+        self.pods: list[Json] = [self.pod]
+        self.selectors: list[str] = []
+
+    def __call__(self, method: str, path: str, body: Any = None, content_type: str = "") -> tuple[int, Json]:
+        where, _, query = path.partition("?")
+        if method == "DELETE" and "/jobs/" in where:
+            self.pod["metadata"]["deletionGracePeriodSeconds"] = 3600  # its own
+            return 200, {}
+        if method == "GET" and where.endswith("/pods"):
+            self.selectors.append(dict(parse_qsl(query))["labelSelector"])
+            return 200, {"items": self.pods if "training" in self.selectors[-1] else []}
+        if method == "DELETE" and where.endswith("/pods/sub"):
+            assert body["preconditions"] == {"uid": "uid-sub"}
+            self.pod["metadata"]["deletionGracePeriodSeconds"] = body["gracePeriodSeconds"]
+            self.pods = [] if body["gracePeriodSeconds"] >= self.ends_in_s else self.pods
+            return 200, {}
+        return super().__call__(method, path, body, content_type)
+
+
+def test_a_training_is_not_undone_before_its_pods_are_gone() -> None:
+    cluster = Training(ends_in_s=0.5)
+    restored, left = undo.recover(cluster, "chaos-gpu", "r1", "reverter")
+    assert (restored, left) == (["Job r1-bad-sub: undone", "training pod sub ended"], [])
+    assert cluster.selectors[-1] == "chaos-gpu/run=r1,chaos-gpu/role in (training)"
+    assert cluster.state == "closed"
+
+
+def test_a_training_that_does_not_end_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("chaos_gpu.payloads.endings.GONE_S", 0.3)
+    cluster = Training(ends_in_s=60.0)
+    for by in ("reverter", "recover"):  # its Job is undone by then, its pod is still looked for
+        left = undo.recover(cluster, "chaos-gpu", "r1", by)[1]
+        assert left == ["training pod sub does not end: is its node lost?"]
+        assert cluster.state == "stuck"
+
+
 def test_readers_of_a_run_are_ended_with_it_and_those_of_the_kernel_log_are_not() -> None:
     cluster = Dying((pod("r", "reader"), [RUNNING, ended(4)]))
     assert undo.undo(cluster, "chaos-gpu", "r1") == (["reader pod r ended"], [])

@@ -249,6 +249,15 @@ def until_gone(events, name):
                 return
 
 
+def test_who_deletes_it_again_may_leave_it_less_time(lab, pod, name):
+    pod("sh", "-c", "trap '' TERM; echo up; while :; do sleep 0.02; done", terminationGracePeriodSeconds=3600)
+    lab.wait_phase(name, "Running")
+    lab.request_text(f"{lab.pod_path(name)}/log?follow=1&limitBytes=3")
+    lab.request("DELETE", lab.pod_path(name))
+    lab.request("DELETE", lab.pod_path(name), {"gracePeriodSeconds": 1})
+    lab.wait_gone(PODS, name)
+
+
 def test_forced_deletion_removes_object_and_processes_at_once(lab, pod, name):
     created = pod("sh", "-c", "trap '' TERM; setsid sleep 1234 & while :; do sleep 0.02; done")
     running = lab.wait_phase(name, "Running")

@@ -85,6 +85,9 @@ class PodWorker:
         metadata = pod["metadata"]
         if metadata.get("deletionTimestamp"):
             self._deleted.set()
+            grace_s, before_s = (each["metadata"].get("deletionGracePeriodSeconds") for each in (pod, before))
+            if before_s is not None and grace_s < before_s:
+                self._spawn(self._kill_in(grace_s))
         elif any(before["metadata"].get(part) != metadata.get(part) for part in ("annotations", "labels")):
             self._spawn(self._refresh_volumes())
 
@@ -292,6 +295,12 @@ class PodWorker:
         if ends:
             await asyncio.wait(ends, timeout=0 if self._gone else grace_s)
         for container in running:
+            container.kill()
+
+    async def _kill_in(self, seconds: float) -> None:
+        """Whoever deletes it again may leave it less time."""
+        await asyncio.sleep(seconds)
+        for container in self._all():
             container.kill()
 
     async def _remove_object(self) -> None:
