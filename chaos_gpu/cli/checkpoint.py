@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Any
 
 import click
@@ -101,8 +101,8 @@ def read_in_child(path: str, against: str, deep: bool, on_progress: Progress) ->
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL) as child:
         try:
             if child.stdin and child.stdout:
-                child.stdin.write(json.dumps(spec).encode())
-                child.stdin.close()
+                with suppress(BrokenPipeError), child.stdin:  # a child that has ended says so by its code
+                    child.stdin.write(json.dumps(spec).encode())
                 for event in _events(child.stdout.fileno()):
                     if event["event"] == "reading":
                         on_progress(event["bytes"], event["total"])

@@ -9,6 +9,7 @@ import click
 
 from chaos_gpu.cli.checkpoint import checkpoint
 from chaos_gpu.cli.options import json_option, print_json
+from chaos_gpu.cli.streams import reader_left
 from chaos_gpu.cli.textfile import check_text, open_log, pieces_of, with_progress
 from chaos_gpu.criteria.xid.incidents import Incidents
 from chaos_gpu.criteria.xid.stream import LogReader
@@ -66,9 +67,9 @@ def dcgm(file: str, exit_status: int | None, as_json: bool) -> None:
     from chaos_gpu.criteria.dcgm.report import NOTHING_READ
     from chaos_gpu.errors import UsageError
 
-    with ExitStack() as stack:
-        output = _read(check_text(pieces_of(open_log(file, stack)), file), MAX_BYTES)
     try:
+        with ExitStack() as stack:
+            output = _read(check_text(pieces_of(open_log(file, stack)), file), MAX_BYTES)
         report = read_output(output, exit_status)
     except UsageError:
         if as_json:
@@ -97,6 +98,8 @@ def _print_events(pieces: Iterable[bytes]) -> int:
     reader = LogReader()
     for piece in pieces:
         _write(sys.stdout.buffer, "".join(event.as_json_line() for event in reader.feed(piece)))
+        if reader_left():
+            break
     _write(sys.stdout.buffer, "".join(event.as_json_line() for event in reader.close()))
     return reader.lines
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from chaos_gpu import __version__
+from chaos_gpu.cli.streams import not_written, outlive_readers
 
 if TYPE_CHECKING:
     from chaos_gpu.errors import ChaosGpuError
@@ -96,8 +97,19 @@ def main(args: Sequence[str] | None = None) -> int:
     it stays uncaught, and the interpreter's last hook writes it down and exits 5.
     """
     sys.excepthook = _internal_error
+    if args is None:
+        outlive_readers()
+    code = _run(list(sys.argv[1:] if args is None else args))
+    sys.stdout.flush()
+    if failure := not_written():
+        click.echo(f"error: standard output was not written whole: {failure}", err=True)
+        return code or INCONCLUSIVE
+    return code
+
+
+def _run(args: list[str]) -> int:
     try:
-        with cli.make_context("chaos-gpu", list(sys.argv[1:] if args is None else args)) as context:
+        with cli.make_context("chaos-gpu", args) as context:
             code = cli.invoke(context)
     except click.exceptions.Exit as ending:
         return ending.exit_code
@@ -107,10 +119,6 @@ def main(args: Sequence[str] | None = None) -> int:
     except click.ClickException as error:
         error.show()
         return REFUSED
-    except BrokenPipeError:
-        # The reader went away (`| head`). What stands in the buffer must not be flushed into the pipe at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return INCONCLUSIVE
     except _chaos_gpu_error() as error:
         return _explain(error)
     return code if isinstance(code, int) else PASS

@@ -1,6 +1,8 @@
 """Options that many commands share."""
 
+import codecs
 import json
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -21,5 +23,6 @@ def json_option(command: Command) -> Command:
 
 
 def print_json(value: Any) -> None:
-    """Print one JSON document."""
-    click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+    """Print one JSON document, in the letters that the output's encoding has."""
+    ascii_only = codecs.lookup(sys.stdout.encoding or "ascii").name != "utf-8"
+    click.echo(json.dumps(value, indent=2, ensure_ascii=ascii_only))

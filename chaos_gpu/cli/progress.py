@@ -23,7 +23,7 @@ class Progress:
 
     def look(self) -> None:
         """Tell what came since the last look."""
-        with suppress(OSError):  # the terminal may be gone; the run goes on
+        with suppress(OSError):  # a log that cannot be read now; the run goes on
             for level, message in self._news():
                 self._tell(level, message)
 

@@ -21,7 +21,7 @@ from chaos_gpu.report.fold import Ending, Reason, Result, ending_of, worst_exit_
 from chaos_gpu.report.html import as_html
 from chaos_gpu.report.journal import JOURNAL, fold_file
 from chaos_gpu.report.junit import as_junit
-from chaos_gpu.report.text import one_line, reason_lines
+from chaos_gpu.report.text import coverage_lines, one_line, reason_lines
 
 RUNS = Path("chaos-gpu-runs")
 CONSOLE, LOG, HTML, JUNIT = "console.log", "chaostoolkit.log", "report.html", "junit.xml"
@@ -61,7 +61,7 @@ def run(
             if not as_json:
                 _say(job, result)
     if junit is not None:
-        write(junit, as_junit([(job.name, result) for job, result in results]))
+        _keep(junit, as_junit([(job.name, result) for job, result in results]))
     exit_code = worst_exit_code(result.exit_code for _, result in results)
     if as_json:
         runs = [{"name": job.name, "run_dir": str(job.directory), **result.as_json()} for job, result in results]
@@ -124,9 +124,17 @@ def _run(job: Job, variables: Sequence[str], relay: Relay, *, quiet: bool) -> Re
         shown.look()
     result = _outcome(job, journal, exit_code)
     result = result if result.seconds else replace(result, seconds=time.monotonic() - begun_s)
-    write(job.directory / HTML, as_html([(job.name, result)]))
-    write(job.directory / JUNIT, as_junit([(job.name, result)]))
+    _keep(job.directory / HTML, as_html([(job.name, result)]))
+    _keep(job.directory / JUNIT, as_junit([(job.name, result)]))
     return result
+
+
+def _keep(path: Path, text: str) -> None:
+    """Write a report. One that cannot be written changes nothing of the outcome."""
+    try:
+        write(path, text)
+    except UsageError as error:
+        click.echo(f"warning: {error.reason}", err=True)
 
 
 def _command(job: Job, journal: Path, variables: Sequence[str]) -> list[str]:
@@ -165,5 +173,5 @@ def _stopped(relay: Relay) -> Result:
 def _say(job: Job, result: Result) -> None:
     page = job.directory / HTML
     click.echo(one_line(result, job.name, str(page) if page.is_file() else ""))
-    for line in reason_lines(result):
+    for line in (*coverage_lines(result), *reason_lines(result)):
         click.echo(line)

@@ -40,6 +40,8 @@ def open_log(name: str, stack: ExitStack) -> IO[bytes]:
         UsageError: there is no such file, it is a directory, or it may not be read.
     """
     if name == "-":
+        if sys.stdin is None:
+            raise _unusable("standard input is closed", remedy="name a file")
         if sys.stdin.isatty():
             click.echo("reading from the terminal: paste the text, end with Ctrl-D", err=True)
         return sys.stdin.buffer
@@ -103,14 +105,14 @@ def check_text(pieces: Iterator[bytes], name: str) -> Iterator[bytes]:
     for magic, (what, remedy) in _FORMATS.items():
         if first.startswith(magic):
             raise _unusable(f"{_called(name)} is {what}", remedy=remedy.format("FILE" if name == "-" else name))
-    if _is_binary(first[:_SAMPLE_BYTES]):
+    if _is_binary(first.lstrip(b"\0")[:_SAMPLE_BYTES] or first[:_SAMPLE_BYTES]):
         raise _unusable(f"{_called(name)} is no text", remedy="give it as text, as the tool printed it")
     yield first
     yield from pieces
 
 
 def _is_binary(sample: bytes) -> bool:
-    """Tell text from other bytes. A machine that lost power leaves runs of zeros in its logs; those are text still."""
+    """Tell text from other bytes. A lost power, or logrotate, leaves runs of zeros in a log; it is text still."""
     text = sample.replace(b"\0", b"").decode("utf-8", errors="replace")
     strange = sum(1 for each in text if each == "\ufffd" or (each < " " and each not in "\t\n\r\x1b"))
     if b"\0" in sample and (strange or not text):
