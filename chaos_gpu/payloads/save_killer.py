@@ -17,8 +17,11 @@ Spec (JSON):
 
 A try counts only if the frozen store shows an uncommitted save at the place asked for, give or take one write. If not,
 all processes go on and the next save is waited for. Afterwards what still writes (an asynchronous writer of another
-process tree) is waited for: it may commit. On SIGTERM this leaves; a killed process has no undo. What
-is stopped goes on, whatever keeps this from killing it.
+process tree) is waited for: it may commit. What is stopped goes on, whatever keeps this from killing it.
+
+On SIGTERM this leaves; a killed process has no undo. Before it leaves, the directories that the trainings saved to are
+removed: those that bear the run's own names, and where nobody saves any more. When it found nothing to kill it waits for
+that, so that it is told to go or its trainings have ended.
 """
 
 import json
@@ -40,7 +43,9 @@ from chaos_gpu.payloads.phases import has_come, has_gone
 from chaos_gpu.payloads.store_watch import Learned, Save, StoreWatch
 
 IDLE_S, SHARE, SPIN_S = 0.005, 0.01, 0.1
-REST_S, TELL_S, GONE_CHECK_S = 15.0, 0.5, 2.0
+REST_S, BETWEEN_S, TELL_S, GONE_CHECK_S = 15.0, 0.5, 0.5, 2.0
+OVER = 4
+"""So many looks in a row without a process of a training: it is over, not only started again."""
 STALLED = 5
 """So many times as long as the quickest look: then the writer may have stood still as well, and another look tells."""
 MEMORY_BYTES = 1536 << 20
@@ -262,26 +267,32 @@ class Hunt:
         dead = freezer.kill(only)
         dead_ns = time.monotonic_ns()
         watch.cut()
-        orphans = self._await_writers(watch.root, freezer.pids)
+        orphans = self._await_writers(watch.root, freezer.pids, alone=only is not None)
         return {
             "means": means,
             "between_ns": [first_ns, dead_ns],
             "text": f"killed ({means}, {freezer.means}), all ended: {dead}",
             "dead": dead,
             "orphans": orphans,
-            **({"store": look_into(watch.root)} if orphans else {}),
+            **({"store": look_into(watch.root)} if orphans or only else {}),
             "note": NOTE,
         }
 
-    def _await_writers(self, root: str, killed: List[int]) -> List[int]:
-        """Wait until nobody but a restarted training has a file of the store open. Returns who had, after the kill."""
-        end, orphans = time.monotonic() + REST_S, set()
-        while time.monotonic() < end:
+    def _await_writers(self, root: str, killed: List[int], alone: bool) -> List[int]:
+        """Wait until nobody but a restarted training has a file of the store open. Returns who had, after the kill.
+
+        A process that was not killed may be between two files, as before a marker: then none is open for a moment.
+        """
+        busy_s = time.monotonic()
+        end_s, orphans = busy_s + REST_S, set()
+        while time.monotonic() < end_s:
             again = set(carriers_of(MARK, self.subject.mark)) - set(killed)
             found = {pid for pid in writers(Path(root)) if pid not in again and process_state(pid) not in ENDED}
             orphans |= found
             self._look_aside()
-            if not found:
+            if found:
+                busy_s = time.monotonic()
+            elif time.monotonic() - busy_s >= (BETWEEN_S if alone or orphans else 0.0):
                 break
             time.sleep(0.02)
         return sorted(orphans)
@@ -326,6 +337,24 @@ def follow(trainings: List[Followed], ended: Callable[[], bool], told_to_go: Seq
     return "told to" if told_to_go else "deadline"
 
 
+def give_up(reason: str, hunt: Hunt, told_to_go: Sequence[int]) -> int:
+    """Say why nothing was hit; go when told to, or when the trainings are over."""
+    say("failed", reason=reason, misses=hunt.misses[-20:])
+    trainings = [hunt.subject, *hunt.others]
+    end, idle = time.monotonic() + hunt.spec["deadline_s"], 0
+    while time.monotonic() < end and idle < OVER and not told_to_go:
+        time.sleep(TELL_S)
+        idle = 0 if any(carriers_of(MARK, each.mark) for each in trainings) else idle + 1  # not only between two starts
+    clear_up(trainings)
+    return 3
+
+
+def clear_up(trainings: List[Followed]) -> None:
+    """Remove what the trainings have saved, and say what stays."""
+    left = {each.name: each.clear() for each in trainings}
+    say("cleared", left={name: why for name, why in left.items() if why})
+
+
 def leave_when_told(told_to_go: List[int]) -> None:
     """Note a SIGTERM, and cut short what is being read: a training may stand still meanwhile."""
 
@@ -357,13 +386,12 @@ def main(argv: List[str]) -> int:
     try:
         evidence = hunt.run()
     except (OSError, ValueError) as error:
-        say("failed", reason=str(error), misses=hunt.misses[-20:])
-        return 3
+        return give_up(str(error), hunt, told_to_go)
     if evidence is None or hunt.freezer is None:
-        say("failed", reason=hunt.reason(), misses=hunt.misses[-20:])
-        return 3
+        return give_up(hunt.reason(), hunt, told_to_go)
     say("landed", evidence=evidence)
     why = follow([subject, *others], hunt.freezer.ended, told_to_go, spec["deadline_s"])
+    clear_up([subject, *others])
     say("reverted", undo="none: a killed process stays killed", why=why)
     return 0
 

@@ -114,7 +114,7 @@ elif role == "rank":
 else:
     training = trainer.Training(40)
     training.step = int(role)
-    trainer.Store(Path(os.environ["CHECKPOINT_DIR"]), 9, frozenset()).save(training.state(), 0.6)
+    trainer.Store(Path(os.environ["CHECKPOINT_DIR"]), 9, frozenset()).save(training.state(), 1.2)
 """
 
 
@@ -291,3 +291,13 @@ def test_what_is_no_name_of_a_pod_is_not_removed(pod: str, means: str, monkeypat
     monkeypatch.setattr("chaos_gpu.payloads.eviction._request", lambda *_: pytest.fail("it was asked for"))
     with pytest.raises(ValueError, match="no name of a pod"):
         remove_pod("x", pod, means)
+
+
+def test_a_writer_between_two_files_is_waited_for(standing: Standing, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its shard is closed, its marker not yet open: at that look it holds nothing, and it is not done."""
+    looks = iter([[7], [], [], [7], []])
+    monkeypatch.setattr("chaos_gpu.payloads.save_killer.BETWEEN_S", 2.0)  # a busy machine is slow to look
+    monkeypatch.setattr("chaos_gpu.payloads.save_killer.writers", lambda root: next(looks, []))
+    monkeypatch.setattr("chaos_gpu.payloads.save_killer.process_state", lambda pid: "R")
+    assert standing.hunt._await_writers(str(standing.store), [], alone=True) == [7]
+    assert next(looks, None) is None, "it looked on after the moment between"

@@ -17,14 +17,15 @@ from typing import Any, Self
 from uuid import uuid4
 
 from chaos_gpu.criteria.job.story import Attempt, Kill, Saved, Story
-from chaos_gpu.faults.pods import payload_source
 from chaos_gpu.payloads.checkpoint_document import inspect
 from chaos_gpu.payloads.freezer import MARK, STORE
+from tests.support.killer import STARTED
+from tests.support.killer import Killer as Payload
 
 PYTHON = os.environ.get("CHAOS_GPU_TORCH_PYTHON", sys.executable)
 PROGRAMS = Path(__file__).with_name("programs")
 EVERY, FOREVER = 2, 100_000
-SPEC = {"phase": "data", "means": "freeze", "attempts": 12, "wait_s": 200, "deadline_s": 240, "grace_s": 5}
+SPEC = {"attempts": 12, "wait_s": 200, "deadline_s": 240}
 SLOW = {"SLOW_MIB_PER_S": "24"}
 Process = subprocess.Popen[bytes]
 
@@ -70,29 +71,22 @@ class Trainer:
             process.wait()
 
 
-class Killer:
-    """One run of the payload, from before the training starts."""
+class Killer(Payload):
+    """One run of the payload, from before the training starts; it keeps what is said of saves."""
 
     def __init__(self, trainer: Trainer, **spec: Any) -> None:
-        program, file = trainer.directory / "payload.py", trainer.directory / "spec.json"
-        program.write_text(payload_source("save_killer"))
-        file.write_text(json.dumps({**SPEC, "subject": trainer.mark, "reference": "", "namespace": "x", **spec}))
-        command = [sys.executable, "-I", str(program), "--spec", str(file)]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        super().__init__(trainer.directory, **{**SPEC, "subject": trainer.mark, **spec})
         self.saved: list[Saved] = []
         self.until("started")
 
     def until(self, *names: str) -> dict[str, Any]:
         """Read up to one of these events; saves are kept."""
-        for line in self.process.stdout or ():
-            event = json.loads(line)
-            if event["event"] == "saved":
-                self.saved.append(Saved.of(event))
-            if event["event"] in names:
-                return dict(event)
-        raise AssertionError(f"it ended without {names}")
+        while (event := super().until("saved", *names))["event"] not in names:
+            self.saved.append(Saved.of(event))
+        return event
 
-    def end(self) -> None:
+    def leave(self) -> None:
+        """Have it go, and take in what it still says."""
         self.process.terminate()
         out, _ = self.process.communicate(timeout=30)
         events = map(json.loads, out.splitlines())
@@ -146,16 +140,17 @@ class Chain:
 
     def _end_killer(self) -> None:
         if self._killer:
-            self._killer.end()
+            self._killer.leave()
             self.saves += self._killer.saved
             self._killer = None
 
     def end(self) -> None:
         """End all that it started."""
-        if self._killer:
-            self._killer.process.kill()
-            self._killer.process.communicate()
         self.trainer.end()
+        while STARTED:
+            process = STARTED.pop()
+            process.kill()
+            process.communicate()
 
     def stories(self, reference: "Reference") -> Iterator[Story]:
         """What is known of each kill, for the judges; the last one has what came after it to the training's end."""

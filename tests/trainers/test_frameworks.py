@@ -20,6 +20,9 @@ def test_the_trainer_of_transformers(chain: MakeChain, reference: FindReference)
         left = training.kill(fraction=fraction)
         landed_in_data(left)
         assert left.verdict(interrupted(left)) == "no"
+    left = training.kill(phase="sync")
+    assert not any(name.endswith("trainer_state.json") for name in left.evidence["files"])
+    assert left.verdict(interrupted(left)) == "no"
     training.finish()
     check(training, reference("hugging_face"), ALL)
 
@@ -30,6 +33,8 @@ def test_save_state_of_accelerate(chain: MakeChain, reference: FindReference) ->
         left = training.kill(fraction=fraction)
         landed_in_data(left)
         assert left.verdict(interrupted(left)) == "no"
+    left = training.kill(phase="sync")
+    assert left.verdict(interrupted(left)) == "suspect", "all that Accelerate knows is there; the one before had more"
     training.finish()
     check(training, reference("accelerated"), ACCELERATE)
     # What is registered with it is the last that it writes: without it, or with a part of it, nothing is whole.

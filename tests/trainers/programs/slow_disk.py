@@ -2,12 +2,14 @@
 
 A save of some 20 MiB takes a local disk a few milliseconds, one of a real model takes a network file system minutes.
 This makes the small one take most of a second. Content, order of files and who writes them stay the library's own: only
-the Python calls that write, rename and remove are drawn out. Set by the environment: SLOW_MIB_PER_S (0: nothing is
-slowed), SLOW_NAME_S.
+the Python calls that create, write, rename and remove are drawn out. Set by the environment: SLOW_MIB_PER_S (0: nothing
+is slowed), SLOW_NAME_S.
 
 safetensors writes without Python: there it is a pause after each file; a program can shard its model to have many.
 """
 
+import builtins
+import io
 import os
 import shutil
 import time
@@ -47,13 +49,19 @@ def later(change: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def slow_names() -> None:
+    opened = open
+
+    def open_slowly(file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
+        if set(mode) & set("wx"):
+            time.sleep(NAME_S)
+        return opened(file, mode, *args, **kwargs)
+
+    builtins.open = io.open = open_slowly  # type: ignore[assignment]
     for name in ("rename", "replace", "unlink", "remove"):
         setattr(os, name, later(getattr(os, name)))
 
 
 def slow_torch() -> None:
-    import io
-
     import torch  # type: ignore[import-not-found,unused-ignore]
 
     save = torch.save
