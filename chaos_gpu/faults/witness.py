@@ -47,7 +47,13 @@ def story(run: Run, fault: str) -> Story:
         saves=saves(events, SUBJECT),
         reference_saves=saved[0] if saved else (),
         other_saves=tuple(saved[1:]),
+        lost=_lost([each.before for each in before], [each.before for each in after]),
     )
+
+
+def _lost(before: list[int], after: list[int]) -> int:
+    """Count the starts since the kill of which no log is known, by the numbers of those that are."""
+    return len(set(range(max(before, default=0) + 1, max(after, default=0))) - set(after))
 
 
 def _kill(run: Run, fault: str, events: list[JsonObject]) -> Kill:

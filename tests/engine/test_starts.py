@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from chaos_gpu.errors import ApiError, ApiUnavailable, Forbidden, Invalid, NotFound
+from chaos_gpu.faults import witness
 from chaos_gpu.faults.starts import Starts
 
 Json = dict[str, Any]
@@ -99,6 +100,14 @@ def test_the_log_of_a_pod_that_goes_away_is_read_to_its_end() -> None:
     found.take(going)
     found.take(later)
     assert counted(found) == [("pod-1", 0, 0, 6, 143), ("pod-2", 0, 1, 2, 0)]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "lost"),
+    [([0], [1, 2], 0), ([0], [2], 1), ([], [1], 0), ([], [3], 2), ([0, 1], [2, 4], 1), ([0], [], 0), ([], [], 0)],
+)
+def test_starts_of_which_no_log_is_known_are_counted(before: list[int], after: list[int], lost: int) -> None:
+    assert witness._lost(before, after) == lost
 
 
 def test_one_that_waits_to_be_started_again_is_counted_once() -> None:

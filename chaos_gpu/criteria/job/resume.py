@@ -11,6 +11,7 @@ from chaos_gpu.verdict import Judgement, failed, inconclusive, passed
 
 COMPONENTS = ("model", "optimizer", "scheduler", "rng", "data", "scaler")
 SHOWN = 12
+GONE = "the logs of starts since the kill ({}) were gone before they could be read"
 BAND = 3.0
 """How far outside of what the references have a loss may be, in units of the most that they are apart at any step. Of
 three runs that differ by chance, the third is beyond the band of the other two in 2 % of all cases at most, for losses
@@ -33,6 +34,8 @@ def judge_resume(story: Story) -> Judgement:
         )
     if not kill.newest or kill.newest_step is None:
         return inconclusive("the store held no complete checkpoint when the training was killed", evidence)
+    if story.lost:
+        return inconclusive(GONE.format(story.lost), evidence)
     if not story.new_steps:
         return failed(_no_new_step(story), evidence, f"resume from {kill.newest}, the newest complete checkpoint")
     resumed = next((each.resumed for each in story.after if each.steps and each.resumed), None)
@@ -69,6 +72,8 @@ def judge_steps(story: Story) -> Judgement:
     evidence = {"saved": saved, "new_steps": _span(new), "lost_steps": lost, **_after(story)}
     if saved is None:
         return inconclusive("the store held no complete checkpoint when the training was killed", evidence)
+    if story.lost:
+        return inconclusive(GONE.format(story.lost), evidence)
     if not new:
         return failed("no new step after the kill", evidence)
     if new[0] != saved + 1:

@@ -196,6 +196,7 @@ class Story:
         before: up to the kill; None where that log is gone.
         after: every start since, oldest first, as far as their logs were still there.
         restarts: how often its program was started again.
+        lost: of how many of these starts the log was gone before it could be read.
         failed: why the Job controller gave it up, or "".
         finished: whether it came to its end.
         references: uninterrupted trainings with the same start; at least one to judge by, two to know the spread.
@@ -214,6 +215,7 @@ class Story:
     saves: tuple[Saved, ...]
     reference_saves: tuple[Saved, ...]
     other_saves: tuple[tuple[Saved, ...], ...] = ()
+    lost: int = 0
 
     @property
     def new_steps(self) -> tuple[Step, ...]:
