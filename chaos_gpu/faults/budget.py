@@ -8,7 +8,11 @@ from typing import Any
 from chaos_gpu.errors import Refused
 from chaos_gpu.faults.plan import Plan
 from chaos_gpu.faults.settings import GuardArguments
-from chaos_gpu.faults.targets import Target
+from chaos_gpu.faults.targets import Target, Unfit
+
+_LATER = "wait until they are a day old, or raise the guard's `repeats_per_day`"
+_ANOTHER = f"name another GPU (CHAOS_GPU_GPU) or node (CHAOS_GPU_NODE), {_LATER}"
+_FEWER = "let fewer faults of the experiment hit one GPU, or raise the guard's `repeats_per_day`"
 
 GpuName = tuple[str, str, str]
 """(node UID, kind of name, name): a GPU goes by its index, its PCI address and its UUID."""
@@ -49,16 +53,43 @@ def injections_per_gpu(faults: Iterable[Mapping[str, Any]]) -> Counter[GpuName]:
 
 def check_repeats(plans: Iterable[Plan], had: Counter[GpuName], guard: GuardArguments) -> None:
     """Refuse a run that would repeat injections on a GPU beyond its day's budget: detectors count, and escalate."""
-    wanted: Counter[GpuName] = Counter()
-    for plan in plans:
-        wanted.update(_names(plan.target))
+    targets = [plan.target for plan in plans]
+    nodes = {target.node_uid: target.node for target in targets}
+    wanted = Counter(name for target in targets for name in _names(target))
     for name, count in wanted.items():
         if had[name] + count > guard.repeats_per_day:
-            raise Refused(
-                f"GPU {name[1]} {name[2]} had {had[name]} injections in 24 h, {count} more would be over"
-                f" {guard.repeats_per_day}",
-                remedy="choose another GPU, wait, or raise the guard's `repeats_per_day`",
-            )
+            reason, remedy = over(dict([name[1:]]), had[name], count, guard.repeats_per_day)
+            raise Refused(f"node {nodes[name[0]]}: {reason}", remedy)
+
+
+def why_spent(
+    node_uid: str, gpu: dict[str, str], gpus: int, had: Counter[GpuName], most: int, more: int
+) -> Unfit | None:
+    """Say why no GPU of a node that may be hit has `more` injections of its day's budget left, None where one has.
+
+    Args:
+        node_uid: the node.
+        gpu: by index, PCI address or UUID; {} for any of the node's.
+        gpus: how many the node has.
+        had: what each GPU had in the last 24 h.
+        most: the budget of a GPU and day.
+        more: how many it shall have now; more than the budget are no node's fault, and refused by `check_repeats`.
+    """
+    choices = [gpu] if gpu else [{"index": str(index)} for index in range(gpus)]
+    left = [had[node_uid, kind, name] + more <= most for choice in choices for kind, name in choice.items()]
+    if more > most or any(left) or not choices:
+        return None
+    if not gpu:
+        return Unfit(f"every GPU had injections in 24 h, {more} more would be over {most} for each", _LATER)
+    (kind, name), *_ = gpu.items()
+    return over(gpu, had[node_uid, kind, name], more, most)
+
+
+def over(gpu: dict[str, str], had: int, more: int, most: int) -> Unfit:
+    """Say that a GPU would have more injections in a day than it may, and what helps: another one, or fewer."""
+    name = " ".join(f"{kind} {name}" for kind, name in gpu.items())
+    reason = f"GPU {name} had {had} injections in 24 h, {more} more would be over {most}"
+    return Unfit(reason, _FEWER if more > most else _ANOTHER)
 
 
 def exhausted(node_uid: str, had: Counter[GpuName], guard: GuardArguments, more: int) -> list[dict[str, str]]:

@@ -7,10 +7,19 @@ from typing import NamedTuple
 from pydantic import BaseModel, ConfigDict
 
 from chaos_gpu.cluster.client import Api, JsonObject
-from chaos_gpu.faults.budget import GpuName, exhausted
+from chaos_gpu.faults.budget import GpuName, exhausted, why_spent
 from chaos_gpu.faults.detectors import Detector, Watchers, detectors_by_node
 from chaos_gpu.faults.settings import GuardArguments, Settings
-from chaos_gpu.faults.targets import Target, choose_gpu, choose_node, foreign_work, unfit
+from chaos_gpu.faults.targets import (
+    Target,
+    Unfit,
+    choose_gpu,
+    choose_node,
+    foreign_work,
+    gpu_count,
+    gpu_selector,
+    unfit,
+)
 
 
 class FaultArguments(BaseModel):
@@ -83,17 +92,26 @@ class Planning:
         return arguments.node or self.settings.node, arguments.gpu or self.settings.gpu
 
     def _choose(self, wanted_node: str, wanted_gpu: str) -> Aim:
-        node = choose_node(self.api, self.fleet, wanted_node, self.seed, self._why_not)
+        named, more = gpu_selector(wanted_gpu), self.times[wanted_node, wanted_gpu]
+
+        def why_not(node: JsonObject) -> Unfit | None:
+            return self._why_not(node) or self._why_spent(node, named, more)
+
+        node = choose_node(self.api, self.fleet, wanted_node, self.seed, why_not)
         name, uid = node["metadata"]["name"], node["metadata"]["uid"]
-        spent = exhausted(uid, self.had, self.guard, self.times[wanted_node, wanted_gpu])
+        spent = exhausted(uid, self.had, self.guard, more)
         gpu = choose_gpu(node, wanted_gpu, spent, self.seed)
         refuse = {each["uuid"]: "it had its injections of the last 24 h" for each in spent if "uuid" in each}
         readers = detectors_by_node(self.api, self.watchers, name).get(name, [])
         return Aim(Target(node=name, node_uid=uid, gpu=gpu), readers, refuse)
 
-    def _why_not(self, node: JsonObject) -> str:
+    def _why_spent(self, node: JsonObject, gpu: dict[str, str], more: int) -> Unfit | None:
+        most = self.guard.repeats_per_day
+        return why_spent(node["metadata"]["uid"], gpu, gpu_count(node), self.had, most, more)
+
+    def _why_not(self, node: JsonObject) -> Unfit | None:
         reason = unfit(node, self.watchers.conditions(), self.watchers.attribution())
         if reason or self.guard.allow_foreign_work:
-            return reason
+            return Unfit(reason) if reason else None
         work = ", ".join(foreign_work(self.api, node["metadata"]["name"])[:3])
-        return f"it runs {work}, which is not part of this run" if work else ""
+        return Unfit(f"it runs {work}, which is not part of this run") if work else None

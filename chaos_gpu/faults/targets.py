@@ -3,6 +3,7 @@
 import random
 import re
 from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 
@@ -35,6 +36,13 @@ class Target(BaseModel):
     def __str__(self) -> str:
         gpu = f", GPU {' '.join(f'{k} {v}' for k, v in self.gpu.items())}" if self.gpu else ""
         return f"node {self.node} (uid {self.node_uid}){gpu}"
+
+
+class Unfit(NamedTuple):
+    """Why a node may not be the target, and what to do about just that."""
+
+    reason: str
+    remedy: str = "free or repair a node first; label pods chaos-gpu/target=allow if they may be disturbed"
 
 
 def gpu_nodes(api: Api, selector: str) -> list[JsonObject]:
@@ -130,7 +138,7 @@ def work_by_node(api: Api) -> dict[str, list[str]]:
 
 
 def choose_node(
-    api: Api, fleet: Sequence[JsonObject], wanted: str, seed: str, why_not: Callable[[JsonObject], str]
+    api: Api, fleet: Sequence[JsonObject], wanted: str, seed: str, why_not: Callable[[JsonObject], Unfit | None]
 ) -> JsonObject:
     """Choose the target node: the wanted one, or one of the fit ones under the seed.
 
@@ -139,22 +147,23 @@ def choose_node(
         fleet: the GPU nodes.
         wanted: a node's name, "" for any.
         seed: makes the choice repeatable.
-        why_not: says why a node may not be the target, "" when it may. Asked node by node until one is fit.
+        why_not: says why a node may not be the target, None when it may. Asked node by node until one is fit.
 
-    Raises: TargetError with the reason when none is fit.
+    Raises: TargetError with the reasons, and what to do about them, when none is fit.
     """
     if wanted:
         return _named(api, fleet, wanted, why_not)
-    refused = []
+    refused: list[tuple[str, Unfit]] = []
     nodes = sorted(fleet, key=lambda node: str(node["metadata"]["name"]))
     random.Random(seed).shuffle(nodes)  # noqa: S311 - to be repeatable, not secret
     for node in nodes:
-        if not (reason := why_not(node)):
+        if not (found := why_not(node)):
             return node
-        refused.append(f"{node['metadata']['name']}: {reason}")
+        refused.append((node["metadata"]["name"], found))
+    told = "; ".join(f"{name}: {found.reason}" for name, found in refused[:3])
     raise TargetError(
-        f"none of {len(nodes)} GPU nodes is fit as a target ({'; '.join(refused[:3])})",
-        remedy="free or repair a node first; label pods chaos-gpu/target=allow if they may be disturbed",
+        f"none of {len(nodes)} GPU nodes is fit as a target ({told})",
+        remedy="; or ".join(dict.fromkeys(found.remedy for _, found in refused)),
     )
 
 
@@ -180,7 +189,9 @@ def choose_gpu(node: JsonObject, wanted: str, exhausted: Sequence[dict[str, str]
     return {"index": str(random.Random(seed).choice(left))}  # noqa: S311 - to be repeatable, not secret
 
 
-def _named(api: Api, fleet: Sequence[JsonObject], name: str, why_not: Callable[[JsonObject], str]) -> JsonObject:
+def _named(
+    api: Api, fleet: Sequence[JsonObject], name: str, why_not: Callable[[JsonObject], Unfit | None]
+) -> JsonObject:
     see = "kubectl get nodes; chaos-gpu doctor says which GPU nodes are fit"
     if not NODE_NAME.fullmatch(name):
         raise UsageError(f"{name!r} is not a node's name", remedy=see)
@@ -192,11 +203,8 @@ def _named(api: Api, fleet: Sequence[JsonObject], name: str, why_not: Callable[[
             f"node {name} does not match the selector of the GPU nodes",
             remedy="choose a GPU node, or set CHAOS_GPU_SELECTOR",
         )
-    if reason := why_not(node):
-        raise TargetError(
-            f"node {name} is not fit as a target: {reason}",
-            remedy="choose another node; label pods chaos-gpu/target=allow if they may be disturbed",
-        )
+    if found := why_not(node):
+        raise TargetError(f"node {name} is not fit as a target: {found.reason}", f"choose another node; {found.remedy}")
     return node
 
 

@@ -1,5 +1,6 @@
 """Choosing in a large fleet: few lists whatever its size, every node is tried, and no node with a past is taken."""
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, cast
 
@@ -7,7 +8,9 @@ import pytest
 
 from chaos_gpu.errors import TargetError
 from chaos_gpu.faults.detectors import Detector, Profile, Watchers, detectors_by_node
-from chaos_gpu.faults.targets import choose_node, unfit
+from chaos_gpu.faults.planning import GpuFaultArguments, Planning
+from chaos_gpu.faults.settings import GuardArguments, Settings
+from chaos_gpu.faults.targets import Target, Unfit, choose_node, unfit
 
 if TYPE_CHECKING:
     from chaos_gpu.cluster.client import Api
@@ -73,9 +76,70 @@ def node(name: str = "n", **metadata: Any) -> Json:
 
 def choose(wanted: str, busy: set[str]) -> Json:
     fleet = [node(f"n{number}") for number in range(FLEET)]
-    return choose_node(
-        cast("Api", Lists([])), fleet, wanted, "seed", lambda each: "busy" if each["metadata"]["name"] in busy else ""
+
+    def why_not(each: Json) -> Unfit | None:
+        return Unfit("busy") if each["metadata"]["name"] in busy else None
+
+    return choose_node(cast("Api", Lists([])), fleet, wanted, "seed", why_not)
+
+
+class Bare(Lists):
+    """A cluster without pods."""
+
+    def __init__(self) -> None:
+        super().__init__([])
+
+
+def aimed(had: dict[tuple[str, str, str], int], hits: int, **settings: Any) -> Target:
+    """Choose the target of an experiment that hits one GPU so often, in a fleet of four nodes with two GPUs each."""
+    fleet = [node(f"n{number}", labels={"nvidia.com/gpu.count": "2"}) for number in range(4)]
+    planning = Planning(
+        api=cast("Api", Bare()),
+        settings=Settings.read(settings),
+        guard=GuardArguments(),
+        run="run",
+        watchers=Watchers(),
+        fleet=fleet,
+        had=Counter(had),
+        times=Counter(),
     )
+    arguments = GpuFaultArguments(fault="x")
+    planning.times[planning.wanted(arguments)] = hits
+    return planning.aim(arguments).target
+
+
+@pytest.mark.parametrize("gpu", ["", "0"])
+@pytest.mark.parametrize("left", range(4))
+def test_the_node_with_budget_left_is_found_and_again_under_its_seed(gpu: str, left: int) -> None:
+    spent = {(f"u-n{number}", "index", index): 1 for number in range(4) if number != left for index in "01"}
+    for seed in "abc":
+        target = aimed(spent, 4, gpu=gpu, seed=seed)
+        assert target.node == f"n{left}"
+        assert target == aimed(spent, 4, gpu=gpu, seed=seed)
+        assert aimed(spent, 3, gpu=gpu, seed=seed).node == aimed({}, 3, gpu=gpu, seed=seed).node
+
+
+ALL = {(f"u-n{n}", "index", "0"): 2 for n in range(4)}
+N1 = {("u-n1", "index", "0"): 2, ("u-n1", "index", "1"): 4}
+
+
+@pytest.mark.parametrize(
+    ("had", "hits", "settings", "says", "remedy"),
+    [
+        (ALL, 3, {"gpu": "0"}, r"n\d: GPU index 0 had 2 injections in 24 h, 3 more would be over 4", "another GPU"),
+        (ALL, 3, {"gpu": "0", "node": "n2"}, "n2 is not fit as a target: GPU index 0 had 2", "another node"),
+        (N1, 3, {"node": "n1"}, "n1 is not fit as a target: every GPU had", "another node"),
+    ],
+    ids=["any node", "a named node", "all GPUs of a named node"],
+)
+def test_a_refusal_for_the_budget_names_the_node_and_what_helps(
+    had: dict[tuple[str, str, str], int], hits: int, settings: Json, says: str, remedy: str
+) -> None:
+    with pytest.raises(TargetError, match=says) as refused:
+        aimed(had, hits, **settings)
+    assert remedy in refused.value.remedy
+    assert "repeats_per_day" in refused.value.remedy
+    assert "target=allow" not in refused.value.remedy
 
 
 @pytest.mark.parametrize("idle", range(0, FLEET, 7))

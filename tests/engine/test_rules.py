@@ -190,7 +190,7 @@ def test_a_gpu_is_chosen_again_under_its_seed_and_never_one_without_budget(seed:
 
 class FakeTarget:
     def __init__(self, node_uid: str, index: int) -> None:
-        self.node_uid, self.gpu = node_uid, {"index": str(index)}
+        self.node, self.node_uid, self.gpu = f"node-{node_uid}", node_uid, {"index": str(index)}
 
 
 class FakePlan:
@@ -221,8 +221,9 @@ def test_the_day_of_a_gpu(before: int, now: int, budget: int) -> None:
     spent = {"index": "0"} in exhausted("u", had, guard, now)
     if before + now > budget:
         assert spent or not before
-        with pytest.raises(Refused, match="repeats_per_day|24 h"):
+        with pytest.raises(Refused, match="node node-u: GPU index 0 had .* in 24 h") as refused:
             check_repeats(plans, had, guard)
+        assert ("another GPU" if now <= budget else "fewer faults") in refused.value.remedy
     else:
         assert not spent
         check_repeats(plans, had, guard)
