@@ -83,6 +83,8 @@ def list_(as_json: bool) -> None:
         return
     for row in rows:
         click.echo(f"{row['name']}\n    {row['title']} ({', '.join(row['criteria']) or 'judges nothing'})")
+        if row["real_gpus"]:
+            click.echo(f"    for real GPUs only, not proven on the lab: {row['real_gpus']}")
 
 
 @experiments.command()
@@ -112,7 +114,8 @@ def copy(name: str, to: Path, force: bool) -> None:
 
 
 def _row(name: str) -> Mapping[str, Any]:
-    from chaos_gpu.criteria.registry import owed
+    from chaos_gpu.criteria.registry import REAL_GPUS, owed
 
     document = load_experiment(name)
-    return {"name": name, "title": str(document.get("title", "")), "criteria": sorted(owed(document))}
+    facts = {"name": name, "title": str(document.get("title", "")), "criteria": sorted(owed(document))}
+    return {**facts, "real_gpus": REAL_GPUS.get(name, "")}

@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from chaos_gpu.cli.options import json_option, print_json
-from chaos_gpu.criteria.registry import RECOVERY, Cell, components, matrix
+from chaos_gpu.criteria.registry import REAL_GPUS, RECOVERY, Cell, components, matrix
 from chaos_gpu.errors import UsageError
 from chaos_gpu.report.fold import Ending
 
@@ -75,6 +75,10 @@ def _groups(experiments: Sequence[str]) -> list[list[Cell]]:
     """Sort the cells by what one run on one lab can answer."""
     cells = matrix()
     known = sorted({cell.experiment for cell in cells})
+    for unprovable in set(experiments) & set(REAL_GPUS):
+        raise UsageError(
+            f"{unprovable} is for real GPUs only: {REAL_GPUS[unprovable]}", f"run it: chaos-gpu run {unprovable}"
+        )
     for unknown in set(experiments) - set(known):
         raise UsageError(f"no experiment {unknown!r} to prove", remedy=f"one of: {', '.join(known)}")
     groups: dict[tuple[str, str | None], list[Cell]] = {}

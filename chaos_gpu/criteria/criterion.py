@@ -65,9 +65,11 @@ class Layer(NamedTuple):
         blocks_recovery: experiment → planted defects with which it must end as "not recovered".
         needs: experiment → components of the platform without which it can say nothing.
         uses: experiment → components that it also needs; that it says nothing without them is shown elsewhere.
+        real_gpus: experiment → why only real GPUs can show it: no cell of the matrix, no lab.
     """
 
     criteria: tuple[Criterion, ...]
     blocks_recovery: Mapping[str, tuple[str, ...]]
     needs: Mapping[str, tuple[str, ...]]
     uses: Mapping[str, tuple[str, ...]] = MappingProxyType({})
+    real_gpus: Mapping[str, str] = MappingProxyType({})

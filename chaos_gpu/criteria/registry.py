@@ -34,6 +34,11 @@ _BLOCKS_RECOVERY = {experiment: defects for layer in LAYERS for experiment, defe
 _USES = {experiment: components for layer in LAYERS for experiment, components in layer.uses.items()}
 _NEEDS = {experiment: components for layer in LAYERS for experiment, components in layer.needs.items()}
 
+REAL_GPUS: Mapping[str, str] = MappingProxyType(
+    {experiment: why for layer in LAYERS for experiment, why in layer.real_gpus.items()}
+)
+"""Experiments that no lab can prove → why; every other one that ships has its cells in the matrix."""
+
 JUDGES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         probe: tuple(criterion.id for criterion in _ALL if probe in criterion.probes)

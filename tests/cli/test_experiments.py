@@ -51,7 +51,14 @@ def test_list(capsys: pytest.CaptureFixture[str]) -> None:
     assert {row["name"] for row in rows} == set(shipped())
     assert next(row for row in rows if row["name"] == NAME)["criteria"] == ["DEV-02", "DEV-06", "DEV-07"]
     assert main(["experiments", "list"]) == 0
-    assert f"{NAME}\n    A fatal Xid takes its node out of service (DEV-02, DEV-06, DEV-07)" in capsys.readouterr().out
+    text = capsys.readouterr().out
+    assert f"{NAME}\n    A fatal Xid takes its node out of service (DEV-02, DEV-06, DEV-07)" in text
+    assert text.count("for real GPUs only, not proven on the lab: ") == sum(bool(row["real_gpus"]) for row in rows) == 1
+
+
+def test_what_is_for_real_gpus_only_cannot_be_proven(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["prove", "device/application-xid-keeps-node"]) == 4
+    assert "is for real GPUs only" in capsys.readouterr().err
 
 
 def test_show(capsys: pytest.CaptureFixture[str]) -> None:

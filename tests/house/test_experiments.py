@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
+from chaos_gpu.criteria.registry import REAL_GPUS, matrix
+
 pytestmark = pytest.mark.smoke
 
 REPO = Path(__file__).parents[2]
@@ -122,6 +124,22 @@ def test_it_has_a_page(path: Path) -> None:
     assert [heading for heading in PAGE_HEADINGS if heading not in headings] == []
     sections = re.split(r"^## .*$", page, flags=re.MULTILINE)[1:]
     assert all(section.strip() for section in sections)
+
+
+def test_it_is_proven_or_declared_to_be_for_real_gpus_only(path: Path) -> None:
+    """What no lab can run says so, with the reason, wherever a user looks for it."""
+    name = name_of(path)
+    assert (name in {cell.experiment for cell in matrix()}) != (name in REAL_GPUS)
+    if name in REAL_GPUS:
+        page = " ".join((REPO / "docs" / "experiments" / f"{name}.md").read_text().split())
+        assert f"For real GPUs only: {REAL_GPUS[name]}." in page
+        rows = [line for file in ("README.md", "docs/README.md") for line in (REPO / file).read_text().splitlines()]
+        (here, there) = [row for row in rows if row.startswith("|") and name.rpartition("/")[2] in row]
+        assert all("for real GPUs only" in row for row in (here, there))
+
+
+def test_what_is_for_real_gpus_only_ships() -> None:
+    assert set(REAL_GPUS) <= set(map(name_of, EXPERIMENTS))
 
 
 def test_every_page_has_its_experiment() -> None:

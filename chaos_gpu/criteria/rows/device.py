@@ -9,6 +9,7 @@ _INJECTION = "GPU platform verification, layer 2, error injection"
 _FATAL = "device/xid-fatal-cordons-node"
 _APPLICATION = "device/xid-application-error-keeps-node"
 _CODES = "device/xid-policy-code-by-code"
+_BY_DRIVER = "device/application-xid-keeps-node"
 _COVERAGE = "device/detection-coverage"
 _ADMISSION = "device/admission-needs-diagnostics"
 _DURING_JOB = "device/xid-during-job-runs-diagnostics"
@@ -166,4 +167,5 @@ DEVICE = Layer(
         _WEEKLY: ("dcgm-engine",),
         _REACHES: ("dcgm-engine", "dcgm-exporter"),
     },
+    real_gpus={_BY_DRIVER: "NVIDIA's driver itself must report the Xid, and the lab's nodes have none"},
 )
