@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chaos_gpu.criteria.job.resume import judge_resume, judge_state, judge_steps
-from chaos_gpu.criteria.job.story import Attempt, Kill, Resumed, Saved, Step
+from chaos_gpu.criteria.job.story import MOST_LINE, Attempt, Kill, Resumed, Saved, Step
 from chaos_gpu.verdict import Outcome
-from tests.criteria.job.stories import story
+from tests.criteria.job.stories import saved, story
 
 LOG = [
     "epoch 1",
@@ -64,6 +64,50 @@ def test_an_event_and_the_evidence_of_a_kill() -> None:
     assert Kill.of(evidence).torn == ("b",)
     assert Kill.of({**evidence, "uncommitted": True}).torn == ("b", "step-8.pt.tmp")
     assert Kill.of({"between_ns": [0, 0]}).uncommitted is False
+
+
+def test_a_line_as_long_as_may_be_is_read_and_no_longer_one() -> None:
+    line = '{"step": 5, "loss": 0.5, "lr": 0.1}'
+    assert len(Attempt.of([line.ljust(MOST_LINE)]).steps) == 1
+    assert Attempt.of([line.ljust(MOST_LINE + 1)]).steps == ()
+
+
+@pytest.mark.parametrize("taken", ["NaN", "Infinity", "true", '"1"', "null"])
+def test_what_is_no_time_blocked_nobody(taken: str) -> None:
+    assert Attempt.of([f'{{"event": "saved", "step": 6, "blocked_s": {taken}}}']).blocked_s == {}
+
+
+def test_all_that_an_event_says_of_a_save_is_taken() -> None:
+    checkpoint = {"components": ["model", "rng"], "state_crcs": {"model.x": 1}, "without_crc": 3}
+    save = Saved.of({"begun_ns": 0, "durable_ns": 1, "bytes": 77, "checkpoint": checkpoint})
+    assert (save.components, save.crcs, save.without_crc) == (("model", "rng"), {"model.x": 1}, 3)
+    assert (save.step, save.size_bytes, save.kept, save.least, save.garbage) == (None, 77, 0, 0, {})
+
+
+def test_all_that_is_known_of_a_kill_is_shown() -> None:
+    place = {"phase": "data", "asked": {"fraction": 0.5}, "fraction": 0.51, "files": ["b"], "frozen_by": "cgroup v2"}
+    misses = {"misses": [{"why": "late"}], "orphans": [7]}
+    kill = Kill.of({**LANDED, **place, **misses, "text": "killed", "grace_s": 3, "note": "no durability", "other": 1})
+    assert (kill.what, kill.grace_s, kill.note, kill.pod, kill.wall_s) == (
+        "killed",
+        3.0,
+        "no durability",
+        "pod-1",
+        1000.7,
+    )
+    assert kill.as_json() == {
+        "text": "killed",
+        "newest_complete": {"name": "step-4.pt", "step": 4},
+        "torn": ["b"],
+        **place,
+        **misses,
+        "note": "no durability",
+    }
+
+
+def test_what_began_as_it_was_killed_was_saved_since() -> None:
+    told = story(saves=(saved(4, 99.9), saved(8, 100.0), saved(12, 100.1)))
+    assert [save.step for save in told.new_saves] == [8, 12]
 
 
 LANDED: dict[str, Any] = {
