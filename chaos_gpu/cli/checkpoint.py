@@ -16,6 +16,7 @@ from chaos_gpu.cli.options import json_option, print_json
 
 Progress = Callable[[int, int], None]
 
+REMEDY = "name a checkpoint, or a directory of several, in a format that docs/checkpoints.md lists"
 SILENCE_S = 30
 """How long the reader may say nothing: a store that hangs would otherwise hang us."""
 PROGRESS_FROM_BYTES = 64 << 20
@@ -109,7 +110,7 @@ def read_in_child(path: str, against: str, deep: bool, on_progress: Progress) ->
                     elif event["event"] == "answer":
                         return _readable(event["document"])
                     else:
-                        raise UsageError(event["reason"])
+                        raise UsageError(event["reason"], REMEDY)
         finally:
             child.kill()
     raise UsageError(

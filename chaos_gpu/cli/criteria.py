@@ -28,7 +28,7 @@ def _text(criterion: Criterion) -> str:
         f"{criterion.id}  {criterion.statement}",
         f"  layer        {criterion.layer}",
         f"  source       {criterion.source}",
-        f"  thresholds   {', '.join(limits)}",
+        f"  thresholds   {', '.join(limits) or 'none'}",
         f"  judged by    {', '.join(criterion.probes)}",
         f"  experiments  {', '.join(criterion.experiments)}",
         f"  must catch   {', '.join(criterion.defects)}",

@@ -7,7 +7,7 @@ from rich.text import Text
 
 from chaos_gpu.cli.telling import counted, labelled, printable
 from chaos_gpu.criteria.dcgm.guide import advice_for
-from chaos_gpu.criteria.dcgm.report import RAN, DiagError, Report, Result, Says, Status
+from chaos_gpu.criteria.dcgm.report import DiagError, Report, Result, Says, Status
 from chaos_gpu.criteria.dcgm.weigh import says
 
 MAX_SHOWN = 50
@@ -49,10 +49,8 @@ def _what(report: Report) -> str:
 def _counts(results: tuple[Result, ...]) -> str:
     counts = {status: sum(result.status is status for result in results) for status in Status}
     named = [f"{number:,} {status}" for status, number in counts.items() if number]
-    ran = sum(result.status in RAN for result in results)
-    return f"{counted(ran, 'result')} of {counted(len({result.test for result in results}), 'test')}" + (
-        f": {', '.join(named)}" if named else ""
-    )
+    tests = len({result.test for result in results})
+    return f"{counted(len(results), 'result')} of {counted(tests, 'test')}" + (f": {', '.join(named)}" if named else "")
 
 
 def _told(result: Result, schema: str) -> Iterator[Text]:
@@ -70,7 +68,6 @@ def _unnamed(schema: str) -> str:
 
 
 def _error(error: DiagError) -> str:
-    number = "without a number" if error.id is None else str(error.id)
-    return (
-        f"{number}, {error.category or 'no category'}, {error.severity or 'no severity'}: {error.text or '(no text)'}"
-    )
+    known = [f"{each}" for each in (error.id, error.category, error.severity) if each is not None]
+    text = error.text or "(no text)"
+    return f"{', '.join(known)}: {text}" if known else text

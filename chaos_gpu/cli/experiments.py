@@ -62,10 +62,19 @@ def load_experiment(name: str) -> dict[str, Any]:
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"cannot read {path}: {error}") from error
     except (yaml.YAMLError, RecursionError) as error:
-        raise UsageError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
+        raise UsageError(
+            f"{path} is not YAML: {_why(error)}", remedy="chaos-gpu experiments show NAME shows one"
+        ) from error
     if not isinstance(document, dict):
         raise UsageError(f"{path} is not an experiment", remedy="chaos-gpu experiments show NAME shows one")
     return document
+
+
+def _why(error: Exception) -> str:
+    """Say in one line where a parser stopped."""
+    mark = getattr(error, "problem_mark", None)
+    problem = getattr(error, "problem", None) or type(error).__name__
+    return f"line {mark.line + 1}, column {mark.column + 1}: {problem}" if mark else problem
 
 
 @click.group()
@@ -103,7 +112,10 @@ def copy(name: str, to: Path, force: bool) -> None:
     source = resolve(name)
     target = to / source.name if to.is_dir() else to
     if target.suffix not in (".yaml", ".yml"):
-        raise UsageError(f"{target}: the copy is YAML, and Chaos Toolkit reads a file by its ending", "name it ….yaml")
+        raise UsageError(
+            f"{target}: the copy is YAML, and Chaos Toolkit reads a file by its ending",
+            f"name it {target.with_suffix('.yaml')}",
+        )
     if target.exists() and not force:
         raise UsageError(f"{target} is there already", remedy="give another name, or --force")
     try:

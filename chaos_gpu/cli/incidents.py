@@ -18,7 +18,7 @@ _CODES_NAMED = 8
 
 
 def show(incidents: Incidents, lines: int) -> None:
-    """Print a summary, then each incident, the gravest first and the newest of equals first."""
+    """Print a summary, then each incident: exercises last, the gravest first, the newest of equals first."""
     console = Console(highlight=False, soft_wrap=True, markup=False, emoji=False)
     if not incidents.records:
         console.print(f"no GPU fault in {counted(lines, 'line')}")
@@ -26,9 +26,9 @@ def show(incidents: Incidents, lines: int) -> None:
     places = {incident.pci for incident in incidents}
     console.print(
         f"{counted(len(incidents) + incidents.forgotten, 'incident')} on {counted(len(places), 'device')}, "
-        f"told by {counted(incidents.records, 'record')} in {counted(lines, 'line')}"
+        f"told by {counted(incidents.records, 'record')} in {counted(lines, 'line')}{_exercises(incidents)}"
     )
-    ordered = sorted(incidents, key=lambda each: (-gravity(each.action), -each.last.line))
+    ordered = sorted(incidents, key=lambda each: (_on_purpose(each), -gravity(each.action), -each.last.line))
     for incident in ordered[:MAX_SHOWN]:
         console.print()
         for line in _told(incident):
@@ -37,10 +37,23 @@ def show(incidents: Incidents, lines: int) -> None:
         console.print(f"\n{note}")
 
 
+def _on_purpose(incident: Incident) -> bool:
+    return incident.injected == incident.records
+
+
+def _exercises(incidents: Incidents) -> str:
+    count = sum(map(_on_purpose, incidents))
+    return f"; {count:,} of the incidents made on purpose" if count else ""
+
+
 def _told(incident: Incident) -> Iterator[Text]:
     decisive, action = incident.gravest, incident.action
     advice = advice_for(action)
-    yield Text(f"{_device(decisive)}  {_name(decisive)}: {_meaning(decisive)}", style=_style(action))
+    told = f"{_device(decisive)}  {_name(decisive)}: {_meaning(decisive)}"
+    if _on_purpose(incident):
+        yield Text(f"made on purpose  {told}", style="dim")
+    else:
+        yield Text(told, style=_style(action))
     yield labelled("action", f"{action}: {advice.meaning}")
     yield labelled("first", advice.first)
     yield labelled("when", _when(incident))
@@ -55,7 +68,7 @@ def _told(incident: Incident) -> Iterator[Text]:
     for event in sorted(beside, key=lambda each: -gravity(incident.action_of(each)))[:_CODES_NAMED]:
         yield labelled("beside", f"{_name(event)}: {_meaning(event)} ({incident.action_of(event)}) {event.text}")
     if incident.injected:
-        whose = "all of it" if incident.injected == incident.records else f"{incident.injected:,} records"
+        whose = "all of it" if _on_purpose(incident) else f"{incident.injected:,} records"
         yield labelled("note", f"{whose} made on purpose: written from user space, or flagged as injected")
 
 

@@ -45,7 +45,9 @@ def validate(experiment: dict[str, Any], variables: Sequence[str] = ()) -> dict[
         configuration = load_configuration(experiment.get("configuration", {}), given)
         secrets = load_secrets(experiment.get("secrets", {}), configuration)
     except (ChaosException, *_STUMBLES) as error:
-        raise UsageError(f"not a valid experiment: {error}", remedy="chaos validate says more") from error
+        raise UsageError(
+            f"not a valid experiment: {error}", remedy="chaos-gpu experiments show NAME shows one that is"
+        ) from error
     _check_variables(experiment, {*configuration, *(key for group in secrets.values() for key in group)})
     for name, provider in _providers(experiment):
         if str(provider.get("module", "")).startswith(_OURS):

@@ -84,6 +84,14 @@ def test_what_was_made_on_purpose_and_what_is_unknown_is_said(explain: Explain) 
     assert "all of it made on purpose" in out
 
 
+def test_exercises_come_last_whatever_they_tell(explain: Explain) -> None:
+    made = b"12,1,2,-;NVRM: Xid (PCI:0000:01:00): 79, pid=1, name=x, GPU has fallen off the bus.\n"
+    real = b"4,2,900000000,-;NVRM: Xid (PCI:0000:02:00): 13, Graphics Exception\n"
+    _, out, _ = explain(given=made + real)
+    assert out.splitlines()[0].endswith("told by 2 records in 2 lines; 1 of the incidents made on purpose")
+    assert out.index("GPU 0000:02:00  Xid 13") < out.index("made on purpose  GPU 0000:01:00  Xid 79")
+
+
 def test_replays_are_told(explain: Explain) -> None:
     record = f"4,360,30750792,c;{XID}\n".encode()
     _, out, _ = explain(given=record * 2)

@@ -51,7 +51,7 @@ def test_a_person_sees_verdict_action_and_the_gravest_first(explain: Explain) ->
     assert out.startswith(
         "fail: diagnostic r2 of 2 GPUs, DCGM 3.3.9\n    action   isolate: take the node out of service\n"
     )
-    assert "tests    5 results of 5 tests: 3 Pass, 1 Warn, 1 Fail, 1 Skip" in out
+    assert "tests    6 results of 5 tests: 3 Pass, 1 Warn, 1 Fail, 1 Skip" in out
     assert "why      PCIe: no result in place 0" in out
     assert "node, or a GPU that this version does not name  Page Retirement/Row Remap: Fail" in out
     assert "error    80, memory, isolate: GPU 1 had" in out

@@ -104,7 +104,16 @@ def test_for_people(runs: dict[str | None, Any], capsys: pytest.CaptureFixture[s
     assert "every cell is as expected" in capsys.readouterr().out
     runs[None] = said("fail", DEV_06="fail")
     assert main(["prove", APPLICATION]) == 1
-    assert "1 of 3 cells are not as expected" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "  WRONG  healthy              DEV-06     fail, expected pass: " in out
+    assert "1 of 3 cells are not as expected" in out
+
+
+def test_only_the_defects_asked_for(runs: dict[str | None, Any], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["prove", FATAL, "--json", "--defect", "detector-slow", "--defect", "healthy"]) == 0
+    assert {cell["defect"] for cell in json.loads(capsys.readouterr().out)["cells"]} == {None, "detector-slow"}
+    assert main(["prove", APPLICATION, "--defect", "detector-slow"]) == 4
+    assert "detector-cordons-13" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
