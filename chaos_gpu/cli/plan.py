@@ -6,6 +6,8 @@ from chaoslib.secret import load_secrets
 from chaos_gpu.cli.experiments import load_experiment
 from chaos_gpu.cli.options import json_option, print_json
 from chaos_gpu.cli.validate import guard_arguments, validate
+from chaos_gpu.faults.activities import resolved
+from chaos_gpu.faults.duration import duration_of
 from chaos_gpu.faults.names import INJECTOR
 from chaos_gpu.faults.preflight import arm
 from chaos_gpu.faults.rights import ENGINE
@@ -26,10 +28,10 @@ def plan(experiment: str, variables: tuple[str, ...], as_json: bool) -> None:
     configuration = validate(document, variables)
     secrets = load_secrets(document.get("secrets", {}), configuration)
     run = arm(document, configuration, secrets, guard_arguments(document))
-    shortest_s, longest_s = duration_s(run)
+    takes = duration_of(resolved(document, configuration, secrets), run.plans, run.settings)
     if as_json:
         plans = [each.as_json() for each in run.plans.values()]
-        duration = {"from_s": shortest_s, "to_s": longest_s}
+        duration = {"from_s": takes.least_s, "to_s": takes.most_s, "pods": takes.pods}
         print_json({"plans": plans, "rights": rights_of(run), "judges": run.owed, "duration": duration})
         return
     for each in run.plans.values():
@@ -42,7 +44,8 @@ def plan(experiment: str, variables: tuple[str, ...], as_json: bool) -> None:
     click.echo(f"detectors  {', '.join(each.name for each in run.detectors) or 'none'}")
     for name, (why, remedy) in dict.fromkeys(found for each in run.plans.values() for found in each.obstacles.items()):
         click.echo(f"unjudged   {name}: {why}\n           {remedy}")
-    click.echo(f"duration   {shortest_s:g} s where the platform reacts at once, {longest_s:g} s at the most")
+    pods = f" and the starts of {takes.pods} pods" if takes.pods else ""
+    click.echo(f"duration   at least {takes.least_s:g} s{pods}; if all takes as long as it may, {takes.most_s:g} s")
     click.echo("rights     " + "\n           ".join(rights_of(run)))
 
 
@@ -50,8 +53,3 @@ def rights_of(run: Run) -> list[str]:
     """Say what a run needs to be allowed: itself, and its injectors by their own ServiceAccount."""
     injectors = dict.fromkeys(right for each in run.plans.values() for right in each.rights)
     return [*map(str, ENGINE), *(f"{right}, by ServiceAccount {INJECTOR}" for right in injectors)]
-
-
-def duration_s(run: Run) -> tuple[float, float]:
-    """Say how long a run takes, seconds, at the least and at the most, pods starting at once."""
-    return len(run.plans) * run.settings.hold_s, sum(each.longest_s for each in run.plans.values())

@@ -27,7 +27,8 @@ TAKES_FOR_GRANTED: Mapping[str, Action | None] = MappingProxyType(
 )
 """Probe that judges what the platform does about an Xid → the action that it waits for; None for either."""
 
-_XIDS = (xid.KIND, application_xid.KIND)
+XIDS = (xid.KIND, application_xid.KIND)
+"""The kinds of fault that are an Xid."""
 _DONE = {Action.CORDON: "cordoned", Action.NONE: "left in service"}
 _INSTEAD = {
     Action.NONE: "judge it by node_kept or policy_followed",
@@ -63,7 +64,7 @@ def expected_of(plan: Plan, settings: Settings) -> Expectation:
 
 
 def _check(probe: str, action: Action | None, plan: Plan, settings: Settings) -> None:
-    if plan.kind not in _XIDS:
+    if plan.kind not in XIDS:
         raise UsageError(
             f"{probe} judges an Xid, and fault {plan.fault!r} is none ({plan.kind})",
             remedy="judge it by a probe of its kind: chaos-gpu criteria lists them",
