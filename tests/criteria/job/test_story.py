@@ -72,9 +72,17 @@ def test_a_line_as_long_as_may_be_is_read_and_no_longer_one() -> None:
     assert Attempt.of([line.ljust(MOST_LINE + 1)]).steps == ()
 
 
-@pytest.mark.parametrize("taken", ["NaN", "Infinity", "true", '"1"', "null"])
-def test_what_is_no_time_blocked_nobody(taken: str) -> None:
-    assert Attempt.of([f'{{"event": "saved", "step": 6, "blocked_s": {taken}}}']).blocked_s == {}
+@pytest.mark.parametrize(
+    "line",
+    [
+        *(f'{{"event": "saved", "step": 6, "blocked_s": {taken}}}' for taken in ("NaN", "true", '"1"', "null")),
+        '{"event": "saved", "blocked_s": 1.0}',
+        '{"event": "saving", "step": 6, "blocked_s": 1.0}',
+        '{"step": 6, "blocked_s": 1.0}',
+    ],
+)
+def test_what_is_no_time_of_a_save_blocked_nobody(line: str) -> None:
+    assert Attempt.of([line]).blocked_s == {}
 
 
 def test_all_that_an_event_says_of_a_save_is_taken() -> None:
