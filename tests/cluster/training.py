@@ -1,6 +1,7 @@
 """The lab's training as a team of the cluster would give it, and what can be seen of it from outside the product."""
 
 import json
+import shutil
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -49,9 +50,13 @@ def variant(folder: Path, experiment: str, **arguments: Any) -> str:
 
 @dataclass
 class Seen:
-    """What the API server said of a run's training, and what a look into its store showed, up to now."""
+    """What the API server said of a run's training, and what looks into its node's directory showed, up to now."""
 
     store: Path
+    kept: Path
+    past: frozenset[Path]
+    """What other runs have left there."""
+    copied: dict[tuple[str, str], int] = field(default_factory=dict)
     pods: dict[str, Json] = field(default_factory=dict)
     graces_s: dict[str, int] = field(default_factory=dict)
     """Pod → how long it was given to end; when it has, its kubelet says 0."""
@@ -74,15 +79,22 @@ class Seen:
         return again
 
     def look(self) -> None:
-        """Take down the sizes of what the store holds now."""
-        for path in self.store.glob("*-subject/*"):
+        """Take down the sizes of what the stores hold now, and keep what has got its final name."""
+        for path in (each for new in set(self.store.glob("*")) - self.past for each in new.glob("*")):
+            role = path.parent.name.rpartition("-")[2]
             with suppress(FileNotFoundError):
-                self.sizes[path.name] = path.stat().st_size
+                found = path.stat()
+                if role == "subject":
+                    self.sizes[path.name] = found.st_size
+                if path.suffix == ".pt" and self.copied.get((role, path.name)) != found.st_ino:
+                    shutil.copyfile(path, self.copy_of(role, path.name))
+                    self.copied[role, path.name] = found.st_ino
 
-    def of_run(self, run: str) -> tuple[Path, Path]:
-        """Return the stores of the killed training and of its reference."""
-        subject, reference = (next(self.store.glob(f"{run}-*-{role}")) for role in ("subject", "reference"))
-        return subject, reference
+    def copy_of(self, role: str, name: str) -> Path:
+        """Return where a training's checkpoint is kept: its own goes with the run, or makes room for the next."""
+        path = self.kept / role / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path
 
 
 def container(pod: Json) -> Json:
@@ -95,7 +107,8 @@ def container(pod: Json) -> Json:
 @contextmanager
 def watched(site: Site, node: str) -> Iterator[Seen]:
     """Watch the killed trainings on a node meanwhile."""
-    seen, over = Seen(site.cluster.layout.node(node) / "upper" / STORE.lstrip("/")), threading.Event()
+    store, over = site.cluster.layout.node(node) / "upper" / STORE.lstrip("/"), threading.Event()
+    seen = Seen(store, site.folder / "kept", frozenset(store.glob("*")))
     subjects = ("get", "pods", f"--namespace={OURS}", f"--selector={ROLE}=subject")
     with site.kubectl.stream(*subjects, "--watch", '--output=jsonpath={@}{"\\n"}') as events:
 
