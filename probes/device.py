@@ -160,7 +160,7 @@ def _with_positive_control(run: Run, fault: str, seen: Timeline, judgement: Judg
     signs = events_naming(run, fault) or _conditions_naming(landed, seen)
     if not signs:
         return inconclusive(
-            f"Xid {landed.code} on {landed.node}: the node was left alone, but nothing shows that a detector saw it",
+            f"{landed.name} on {landed.node}: the node was left alone, but nothing shows that a detector saw it",
             judgement.evidence,
             "let the detector report application errors as Events, or use a record form that it can see",
         )

@@ -57,7 +57,7 @@ def judge_detection(landed: Landed, timeline: Timeline, profile_conditions: Sequ
     """
     scene = Scene.of(landed, timeline)
     evidence = evidence_of(scene) | {"conditions": list(profile_conditions), "limit_s": limit_s}
-    what = f"Xid {landed.code} on {landed.node}"
+    what = f"{landed.name} on {landed.node}"
     if not profile_conditions:
         return inconclusive(f"{what}: no detector profile names a condition", evidence, REMEDY_DETECTOR)
     if not scene.clocks_known or scene.before is None:
@@ -83,7 +83,7 @@ def judge_cordon_target(landed: Landed, timeline: Timeline, limit_s: float, hold
     elsewhere = scene.cordons_elsewhere()
     noted = [episode.node for episode in elsewhere]
     evidence = evidence_of(scene) | {"limit_s": limit_s, "hold_s": hold_s, "cordoned_elsewhere": noted}
-    what = f"Xid {landed.code} on {landed.node}"
+    what = f"{landed.name} on {landed.node}"
     wrong = _wrong_node(scene)
     if wrong:
         where = f"{what}: {wrong} was cordoned because of it"
@@ -121,8 +121,9 @@ def judge_policy_action(landed: Landed, timeline: Timeline, expected: str, windo
         return _left_alone(scene, window_s, evidence)
     if not scene.clocks_known or scene.before is None or not scene.before.schedulable:
         return _cannot_say(scene, evidence)
+    evidence |= {"limit_s": window_s}
     episode, by = _cordon_naming(scene)
-    what = f"Xid {landed.code} on {landed.node}, policy cordon:"
+    what = f"{landed.name} on {landed.node}, policy cordon:"
     if episode is not None:
         return _timed(scene, episode.from_s, window_s, f"{what} cordoned", evidence | {"named_by": by})
     if scene.cordons():
@@ -143,7 +144,7 @@ def judge_time_to_cordon(
     """
     scene = Scene.of(landed, timeline)
     evidence = evidence_of(scene) | {"limit_s": limit_s, "error_s": round(scene.error_s, 6)}
-    what = f"Xid {landed.code} on {landed.node}"
+    what = f"{landed.name} on {landed.node}"
     if not scene.clocks_known or scene.before is None or not scene.before.schedulable:
         return _cannot_say(scene, evidence)
     episode, by = _cordon_naming(scene)
@@ -162,7 +163,7 @@ def judge_time_to_cordon(
 
 def _cannot_say(scene: Scene, evidence: dict[str, Any]) -> Judgement:
     """Say which precondition of every judge was not met."""
-    what = f"Xid {scene.landed.code} on {scene.landed.node}"
+    what = f"{scene.landed.name} on {scene.landed.node}"
     if not scene.clocks_known:
         return inconclusive(f"{what}: the record's time on our clock is unknown", evidence, REMEDY_CLOCKS)
     if scene.before is None:
@@ -200,7 +201,7 @@ def _never(scene: Scene, limit_s: float, what: str, evidence: dict[str, Any]) ->
 
 def _not_ours(scene: Scene, limit_s: float, evidence: dict[str, Any]) -> Judgement:
     """DEV-02 without a cordon that names the record: there was none, or it was for something else, or unexplained."""
-    what = f"Xid {scene.landed.code} on {scene.landed.node}:"
+    what = f"{scene.landed.name} on {scene.landed.node}:"
     cordons = scene.cordons()
     if not cordons:
         return _never(scene, limit_s, what, evidence)
@@ -215,7 +216,7 @@ def _not_ours(scene: Scene, limit_s: float, evidence: dict[str, Any]) -> Judgeme
 
 def _left_alone(scene: Scene, window_s: float, evidence: dict[str, Any]) -> Judgement:
     """DEV-06 for a code on which the platform must not act."""
-    what = f"Xid {scene.landed.code} on {scene.landed.node}, policy none:"
+    what = f"{scene.landed.name} on {scene.landed.node}, policy none:"
     episode, by = _cordon_naming(scene)
     wrong = _wrong_node(scene)
     if episode is not None or wrong:
@@ -235,7 +236,7 @@ def _left_alone(scene: Scene, window_s: float, evidence: dict[str, Any]) -> Judg
 
 def _undetected(scene: Scene, conditions: Sequence[str], limit_s: float, evidence: dict[str, Any]) -> Judgement:
     """DEV-02 without a condition that names the record."""
-    what = f"Xid {scene.landed.code} on {scene.landed.node}:"
+    what = f"{scene.landed.name} on {scene.landed.node}:"
     latched = _unhealthy(scene.before, conditions) if scene.before else []
     if latched:
         reason = f"{what} {', '.join(latched)} was unhealthy before the record, and never named it"

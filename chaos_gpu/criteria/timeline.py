@@ -43,6 +43,13 @@ class Landed:
     seq: int
     evidence: Mapping[str, Any] = field(default_factory=dict, compare=False)
     """All that the injector said of it."""
+    called: str = ""
+    """What it is, for people: `Xid 79 (fallen gpu)`, `double-bit-ecc (DCGM field 311)`; "" for an Xid by its code."""
+
+    @property
+    def name(self) -> str:
+        """What it is, for people."""
+        return self.called or f"Xid {self.code}"
 
 
 @dataclass(frozen=True)
@@ -97,7 +104,14 @@ class Measured:
         return False if self.earliest_s > limit_s else None
 
     def __str__(self) -> str:
-        return f"{self.seconds:.3f} s ± {self.error_s:.3f} s"
+        return timed(self.seconds, self.error_s)
+
+
+def timed(seconds: float, error_s: float) -> str:
+    """Say a time with its error; of one that is smaller than its error, only what it was at the most."""
+    if error_s < seconds or error_s == 0:
+        return f"{seconds:.3f} s ± {error_s:.3f} s"
+    return f"at most {max(0.0, seconds) + error_s:.3f} s"
 
 
 @dataclass(frozen=True)
@@ -199,6 +213,7 @@ def evidence_of(scene: Scene) -> dict[str, Any]:
     landed = scene.landed
     return {
         "record": {
+            "called": landed.name,
             "code": landed.code,
             "node": landed.node,
             "node_uid": landed.node_uid,

@@ -86,7 +86,7 @@ def _undo(sample: Injection) -> str:
 def _facts(run: str, fault: str, sample: Injection) -> dict[str, object]:
     code = int(sample.value) if sample.sticky else sample.named.code if sample.named else 0
     known = {"error": sample.error, "field": sample.field, "value": sample.value, "sticky": sample.sticky}
-    return {"marker": marker_of(run, fault), "code": code, **known}
+    return {"marker": marker_of(run, fault), "called": sample.called, "code": code, **known}
 
 
 def _injector(planning: Planning, fault: str, sample: Injection, aim: Aim) -> JsonObject:

@@ -147,7 +147,7 @@ def _land(run: Run, injection: Injection) -> Landed:
         landed = _changed(plan, changed)
         run.ledger.write(intent.after(run, plan, landed, ""))
         return landed
-    name = plan.pod["metadata"]["name"]
+    name, over = plan.pod["metadata"]["name"], ""
     start_pod(run.api, plan.pod, run.settings.start_s)
     for event in events_of(run.api, name, run.settings.start_s):
         if event["event"] == "landed":
@@ -156,11 +156,34 @@ def _land(run: Run, injection: Injection) -> Landed:
             return landed
         if event["event"] == "failed":
             reason = str(event.get("reason"))
-            if not event.get("written"):  # else the record may be there all the same: see a reaction through
-                run.ledger.write(intent.never(run, plan, reason))
-                injection.settled = True
-            raise NotLanded(f"{plan.fault}: {reason}")
+            if event.get("written"):  # the record may be there all the same: see a reaction through
+                raise NotLanded(f"{plan.fault}: {reason}")
+            raise _never(run, injection, reason)
+        if event["event"] == "holding":
+            if over:  # for one event and the time to the next: what it did before it was over has been said by now
+                raise _never(run, injection, f"what it waits for is over: {over}")
+            over = _over(run, plan)
     raise NotLanded(f"{plan.fault}: the injector ended without a word", remedy=f"kubectl -n {NAMESPACE} logs {name}")
+
+
+def _never(run: Run, injection: Injection, reason: str) -> NotLanded:
+    """Write down that nothing was injected. Returns what is to be raised."""
+    run.ledger.write(intent.never(run, injection.plan, reason))
+    injection.settled = True
+    return NotLanded(f"{injection.plan.fault}: {reason}")
+
+
+def _over(run: Run, plan: Plan) -> str:
+    """Say how the Job that is to be hit has ended, the first of the plan's; "" while it has not."""
+    name = next((body["metadata"]["name"] for body in plan.objects if body["kind"] == "Job"), "")
+    if not name:
+        return ""
+    job = run.api.find(f"{jobs_path()}/{name}")
+    if job is None:
+        return f"Job {name} is gone"
+    conditions = (job.get("status") or {}).get("conditions") or ()
+    ends = (each["type"] for each in conditions if each["type"] in ("Complete", "Failed") and each["status"] == "True")
+    return next((f"Job {name} is {end}" for end in ends), "")
 
 
 def _make(run: Run, plan: Plan) -> None:
@@ -211,6 +234,7 @@ def _changed(plan: Plan, between_s: tuple[float, float]) -> Landed:
         marker=plan.facts["marker"],
         text="; ".join(change.what for change in plan.changes),
         seq=0,
+        called=_called(plan),
     )
 
 
@@ -235,4 +259,10 @@ def _landed(run: Run, plan: Plan, pod: str, evidence: dict[str, Any]) -> Landed:
         text=evidence["text"],
         seq=evidence.get("seq", 0),
         evidence=evidence,
+        called=_called(plan),
     )
+
+
+def _called(plan: Plan) -> str:
+    """Name a fault for people; one that is no error with a code goes by its own name in the experiment."""
+    return str(plan.facts.get("called") or ("" if plan.facts.get("code") else plan.fault))

@@ -78,7 +78,7 @@ def xid_plan(settings: Settings, guard: GuardArguments, run: str, wanted: XidArg
         undo="none: a kernel record stays in the log; instead: the platform's reaction is seen through",
         consequence=foreseen_by(aim.detectors, settings),
         deadline_s=settings.deadline_s,
-        facts={**facts, "marker": marker, "text": record.text},
+        facts={**facts, "called": record.called, "marker": marker, "text": record.text},
         pod=_injector(settings, run, fault, aim, record, transport),
         scan_pod=node_pod(
             settings, f"{pod_name(run, fault)}-scan", aim.target.node, run_labels(run, "scan", fault), PAYLOAD, scan

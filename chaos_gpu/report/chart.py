@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from math import isfinite
+from math import floor, isfinite, log10
 from typing import Any
 
 from chaos_gpu.verdict import Verdict
@@ -63,28 +63,44 @@ def _chart(marker: str, evidence: Sequence[dict[str, Any]]) -> Chart:
         for lane, (after_s, kind, label) in enumerate(events)
     )
     record = evidence[0]["record"]
+    where = ", ".join(str(each) for each in (record.get("node", "?"), record.get("pci")) if each)
     return Chart(
-        title=f"Xid {record.get('code', '?')} on {record.get('node', '?')}, {record.get('pci', '')} ({marker})",
+        title=f"{_name(record)} on {where} ({marker})",
         dots=dots,
-        ticks=tuple((MARGIN + longest_s * part / 4 * scale, f"{longest_s * part / 4:.1f} s") for part in range(5)),
+        ticks=tuple((MARGIN + tick_s * scale, f"{tick_s:g} s") for tick_s in _ticks(longest_s)),
         limit_x=MARGIN + limit_s * scale if limit_s else None,
         limit=f"limit {limit_s:g} s" if limit_s else "",
         height=_TOP + len(events) * LANE + 34,
     )
 
 
+def _ticks(longest_s: float) -> list[float]:
+    """Return round times from 0 on, three to six of them: their labels are exact."""
+    power = 10.0 ** floor(log10(longest_s))
+    step_s = next(power * part for part in (0.2, 0.5, 1.0, 2.0) if longest_s / (power * part) < 6)
+    return [round(step_s * number, 9) for number in range(int(longest_s / step_s + 1e-9) + 1)]
+
+
+def _name(record: dict[str, Any]) -> str:
+    """Return what people call it; journals of before know it by its code alone."""
+    return str(record.get("called") or f"Xid {record.get('code', '?')}")
+
+
 def _events(evidence: Sequence[dict[str, Any]]) -> list[tuple[float, str, str]]:
     """Return (seconds, kind, label) of all verdicts' events, each once, in order of time."""
     found = set()
+    name = _name(evidence[0]["record"])
     for event in (event for each in evidence for event in each["events"] if isinstance(event, dict)):
         after_s = _seconds(event.get("after_s"))
         if after_s is not None:
-            found.add((after_s, str(event.get("what", "")), _label(event)))
+            found.add((after_s, str(event.get("what", "")), _label(event, name)))
     return sorted(found)
 
 
-def _label(event: dict[str, Any]) -> str:
+def _label(event: dict[str, Any], name: str) -> str:
     what = str(event.get("what", ""))
+    if what == "record":
+        return f"{name} on {event.get('node', '')}"
     if what == "condition":
         return f"{event.get('condition', '')}={event.get('status', '')} on {event.get('node', '')}"
     return f"{what} {event.get('node', '')}"

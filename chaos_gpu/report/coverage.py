@@ -8,6 +8,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, FiniteFloat, NonNegativeFloat, ValidationError
 
+from chaos_gpu.criteria.timeline import timed
+
 PROBE = ("chaos_gpu.probes.device", "detectors_see")
 SEEN, NOT_SEEN, NOT_TOLD = "seen", "not seen", "cannot be told"
 
@@ -32,7 +34,17 @@ class Cell(BaseModel):
     @property
     def text(self) -> str:
         """The same, with how soon."""
-        return f"{self.seconds:.3f} s" if self.seen and self.seconds is not None else self.word
+        if not self.seen or self.seconds is None:
+            return self.word
+        return f"{self.seconds:.3f} s" if self.error_s is None else timed(self.seconds, self.error_s)
+
+    @property
+    def drawn_s(self) -> float | None:
+        """The time to draw: what the text says; None for no bar."""
+        if self.seconds is None or not self.seen:
+            return None
+        error_s = self.error_s or 0.0
+        return self.seconds if self.seconds > error_s else max(0.0, self.seconds) + error_s
 
 
 class Row(BaseModel):
@@ -70,12 +82,12 @@ class Share(BaseModel):
     detector: str
     seen: int
     of: int
-    slowest_s: float | None
+    slowest: str
 
     @property
     def text(self) -> str:
         """It in words."""
-        slowest = f", slowest {self.slowest_s:.3f} s" if self.slowest_s is not None else ""
+        slowest = f", slowest {self.slowest}" if self.slowest else ""
         return f"{self.seen} of {self.of}{slowest}" if self.of else NOT_TOLD
 
 
@@ -99,7 +111,7 @@ class Table(BaseModel):
     @property
     def longest_s(self) -> float:
         """The longest time in it, for drawing; never 0."""
-        return max([1e-3, *(cell.seconds or 0.0 for row in self.rows for cell in row.detectors)])
+        return max([1e-3, *(cell.drawn_s or 0.0 for row in self.rows for cell in row.detectors)])
 
     def as_json(self) -> list[dict[str, Any]]:
         """Return the rows as plain JSON."""
@@ -138,9 +150,9 @@ def _called(activity: Any) -> tuple[Any, Any]:
 
 def _share(detector: str, cells: Sequence[Cell]) -> Share:
     told = [cell for cell in cells if cell.seen is not None]
-    times = [cell.seconds for cell in told if cell.seen and cell.seconds is not None]
+    times = [(cell.drawn_s, cell.text) for cell in told if cell.drawn_s is not None]
     seen = sum(cell.seen is True for cell in told)
-    return Share(detector=detector, seen=seen, of=len(told), slowest_s=max(times, default=None))
+    return Share(detector=detector, seen=seen, of=len(told), slowest=max(times, default=(0.0, ""))[1])
 
 
 def _aligned(lines: Sequence[Sequence[str]]) -> list[str]:

@@ -105,6 +105,14 @@ class CriterionResult:
     verdicts: tuple[Verdict, ...]
 
     @property
+    def said(self) -> list[tuple[Verdict, ...]]:
+        """The verdicts, those that say the same together: two probes may judge one thing at different times."""
+        found: dict[tuple[Outcome, str], list[Verdict]] = {}
+        for verdict in self.verdicts:
+            found.setdefault((verdict.outcome, verdict.reason), []).append(verdict)
+        return [tuple(same) for same in found.values()]
+
+    @property
     def outcome(self) -> Outcome:
         """The worst verdict; fewer than planned prove nothing, but a failure stays a failure."""
         missing = [Outcome.INCONCLUSIVE] if len(self.verdicts) < self.planned else []

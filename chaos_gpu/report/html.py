@@ -10,6 +10,8 @@ from chaos_gpu.report.chart import WIDTH, charts
 from chaos_gpu.report.fold import Result
 
 TEMPLATE = "page.html.j2"
+LONGEST_REM = 6
+"""Width of the longest bar in a table: one scale for all of its columns."""
 
 
 def as_html(results: Sequence[tuple[str, Result]]) -> str:
@@ -21,4 +23,4 @@ def as_html(results: Sequence[tuple[str, Result]]) -> str:
         {"name": name, "result": result, "charts": charts(result.record.verdicts if result.record else ())}
         for name, result in results
     ]
-    return template.render(runs=runs, width=WIDTH)
+    return template.render(runs=runs, width=WIDTH, longest_rem=LONGEST_REM)

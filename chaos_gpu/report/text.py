@@ -22,6 +22,11 @@ def reason_lines(result: Result) -> list[str]:
     return lines
 
 
+def coverage_lines(result: Result) -> list[str]:
+    """Return the table of detection coverage, if there is one."""
+    return [_INDENT + line for line in result.coverage.lines()]
+
+
 def as_text(results: Sequence[tuple[str, Result]]) -> str:
     """Return the whole report of several runs."""
     return "\n".join(line for name, result in results for line in _run_lines(name, result)) + "\n"
@@ -35,7 +40,7 @@ def _run_lines(name: str, result: Result) -> Iterator[str]:
         yield f"{_INDENT}run {result.record.run or '(not armed)'}, started {result.started or 'at an unknown time'}"
     for criterion in result.criteria:
         yield from _criterion_lines(criterion)
-    yield from (_INDENT + line for line in result.coverage.lines())
+    yield from coverage_lines(result)
     if result.reasons:
         yield f"{_INDENT}why {result.outcome}:"
         yield from (f"  {line}" for line in reason_lines(result))
@@ -45,5 +50,6 @@ def _run_lines(name: str, result: Result) -> Iterator[str]:
 
 def _criterion_lines(criterion: CriterionResult) -> Iterator[str]:
     yield f"{_INDENT}{criterion.id} {criterion.outcome}, {len(criterion.verdicts)} of {criterion.planned} verdicts"
-    for verdict in criterion.verdicts:
-        yield f"{_INDENT}  {verdict.outcome}: {verdict.reason}"
+    for same in criterion.said:
+        often = f" ({len(same)} times)" if len(same) > 1 else ""
+        yield f"{_INDENT}  {same[0].outcome}: {same[0].reason}{often}"

@@ -43,6 +43,16 @@ def timing(line: Timeline, record: Landed | None = None, earlier_s: tuple[float,
 class TestTimeToCordon:
     """DEV-07."""
 
+    def test_a_time_below_its_own_error_is_told_by_its_bound(self) -> None:
+        judged = timing(timeline(at(0.104, cordoned=True, why=OURS), watch_delay_s=0.1), landed(error_s=0.011))
+        assert "Xid 48 on n0: cordoned after at most 0.215 s, limit 3 s" in judged.reason
+        assert (judged.evidence["seconds"], judged.evidence["error_s"]) == (0.104, 0.111)
+
+    def test_a_fault_goes_by_its_name(self) -> None:
+        judged = timing(timeline(at(1, cordoned=True, why=OURS)), landed(called="Xid 48 (no-pci)"))
+        assert judged.reason.startswith("Xid 48 (no-pci) on n0: cordoned after 1.000 s")
+        assert judged.evidence["record"]["called"] == "Xid 48 (no-pci)"
+
     @pytest.mark.parametrize(
         ("seen_s", "error_s", "delay_s", "outcome"),
         [
@@ -378,6 +388,7 @@ class TestPolicyAction:
         judged = action(timeline(at(seen_s, cordoned=True, why=OURS)), "cordon")
         assert judged.outcome == outcome
         assert judged.evidence["expected"] == "cordon"
+        assert judged.evidence["limit_s"] == 3, "to be drawn"
 
     def test_cordon_expected_but_nothing_done_names_the_code(self) -> None:
         judged = action(timeline(), "cordon", landed(code=74))

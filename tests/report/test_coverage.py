@@ -40,11 +40,15 @@ JOURNAL = {**journal(), "run": [activity(each) for each in ROWS]}
 
 def test_the_table_in_words() -> None:
     assert coverage_in(JOURNAL).lines() == [
-        "detection coverage  transport  agent                    journal                  gpud",
-        "Xid 48 plain        both       0.250 s                  not seen                 cannot be told",
-        "Xid 95 mig 1/0      both       0.500 s                  0.125 s                  cannot be told",
-        "SXid 24007 sxid     both       not seen                 cannot be told           cannot be told",
-        "seen                           2 of 3, slowest 0.500 s  1 of 2, slowest 0.125 s  cannot be told",
+        "detection coverage  transport  agent                              journal                            gpud",
+        "Xid 48 plain        both       0.250 s ± 0.010 s                  not seen                           "
+        "cannot be told",
+        "Xid 95 mig 1/0      both       0.500 s ± 0.010 s                  0.125 s ± 0.010 s                  "
+        "cannot be told",
+        "SXid 24007 sxid     both       not seen                           cannot be told                     "
+        "cannot be told",
+        "seen                           2 of 3, slowest 0.500 s ± 0.010 s  1 of 2, slowest 0.125 s ± 0.010 s  "
+        "cannot be told",
     ]
 
 
@@ -58,9 +62,10 @@ def test_the_report_has_it_in_all_forms() -> None:
     assert page.count('<td class="cannot-be-told"') == 4
     assert 'title="tells nothing"' in page
     assert 'title="condition X"' in page
-    assert ">2 of 3, slowest 0.500 s</th>" in page
-    widths = [part.partition("%")[0] for part in page.split('class="bar" style="width: ')[1:]]
-    assert widths == ["50.0", "100.0", "25.0"]
+    assert ">2 of 3, slowest 0.500 s ± 0.010 s</th>" in page
+    widths = [part.partition('"')[0] for part in page.split('class="bar" style="width: ')[1:]]
+    assert widths == ["3.00rem", "6.00rem", "1.50rem"], "one scale for all columns"
+    assert page.index("Detection coverage") < page.index("<th>criterion</th>"), "ahead of what it is made of"
 
 
 def test_without_coverage_the_report_does_not_speak_of_it() -> None:
@@ -113,7 +118,7 @@ def test_nothing_in_a_journal_can_raise(run: Any) -> None:
 def test_a_time_of_nothing_is_drawn_too() -> None:
     table = coverage_in({"run": [activity(row("a", cell("agent", True, 0.0)))]})
     assert table.longest_s > 0
-    assert table.rows[0].cell("agent").text == "0.000 s"
+    assert table.rows[0].cell("agent").text == "0.000 s ± 0.000 s"
     assert table.rows[0].cell("nobody") == Cell(detector="nobody", seen=None, why="not there")
 
 
@@ -125,7 +130,22 @@ def test_a_cell_in_words(seen: bool, seconds: float | None, text: str) -> None:
     assert Cell(detector="x", seen=seen, seconds=seconds).text == text
 
 
+@pytest.mark.parametrize(
+    ("seconds", "error_s", "text"),
+    [
+        (0.5, 0.1, "0.500 s ± 0.100 s"),
+        (0.104, 0.111, "at most 0.215 s"),
+        (0.1, 0.1, "at most 0.200 s"),
+        (-0.01, 0.1, "at most 0.100 s"),
+    ],
+)
+def test_a_time_below_its_own_error_is_no_time(seconds: float, error_s: float, text: str) -> None:
+    told = Cell(detector="x", seen=True, seconds=seconds, error_s=error_s)
+    assert told.text == text
+    assert told.drawn_s == pytest.approx(float(text.removeprefix("at most ").split()[0])), "the bar says the same"
+
+
 def test_a_share_counts_what_can_be_told_and_times_what_was_seen() -> None:
     cells = [cell("agent", True), cell("agent", False, 9.0), cell("agent", None, 8.0), cell("agent", True, 0.5)]
     table = coverage_in({"run": [activity(row(str(number), each)) for number, each in enumerate(cells)]})
-    assert [share.text for share in table.shares] == ["2 of 3, slowest 0.500 s"]
+    assert [share.text for share in table.shares] == ["2 of 3, slowest 0.500 s ± 0.010 s"]

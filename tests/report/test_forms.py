@@ -60,6 +60,14 @@ class TestText:
             "      restored: injector pod ended",
         ]
 
+    def test_what_two_probes_say_alike_is_said_once(self) -> None:
+        result = fold(journal(planned={"DEV-02": 3}, verdicts=[verdict(), verdict(reason="other"), verdict()]))
+        said = [line.strip() for line in as_text([("x", result)]).splitlines() if "pass: " in line]
+        assert said == ["pass: seen after 1.000 s (2 times)", "pass: other"]
+        page = _Page(as_html([("x", result)]))
+        assert len([tag for tag, _ in page.tags if tag == "details"]) == 2
+        assert len([tag for tag, _ in page.tags if tag == "pre"]) == 3, "each with its own evidence"
+
 
 class TestJunit:
     """For CI systems."""
@@ -164,10 +172,34 @@ class TestChart:
         ]
         assert chart.limit_x == MARGIN + span
         assert [dot.label for dot in chart.dots] == [
-            "record gpu-1 0.000 s",
+            "Xid 48 on gpu-1 0.000 s",
             "GpuXidError=True on gpu-1 0.500 s",
             "cordon gpu-1 2.500 s",
         ]
+
+    @pytest.mark.parametrize(
+        ("record", "title"),
+        [
+            ({"called": "double-bit-ecc (DCGM field 311)"}, "double-bit-ecc (DCGM field 311) on gpu-1, 0000:3b:00"),
+            ({"called": "Xid 79 (fallen gpu)"}, "Xid 79 (fallen gpu) on gpu-1, 0000:3b:00"),
+            ({"called": "r2-none", "code": 0, "pci": ""}, "r2-none on gpu-1"),
+            ({}, "Xid 48 on gpu-1, 0000:3b:00"),
+        ],
+        ids=["DCGM", "a form", "no GPU", "an old journal"],
+    )
+    def test_a_chart_is_headed_by_what_was_injected(self, record: dict[str, Any], title: str) -> None:
+        evidence = {**EVIDENCE, "record": {**EVIDENCE["record"], **record}}
+        (chart,) = charts([Verdict.model_validate(verdict(evidence=evidence))])
+        assert chart.title == f"{title} (cgpu-0a1b2c3d)"
+        assert chart.dots[0].label == f"{title.partition(' on ')[0]} on gpu-1 0.000 s"
+
+    @given(st.floats(0.001, 1e8, allow_nan=False))
+    def test_a_ticks_label_is_its_time(self, limit_s: float) -> None:
+        (chart,) = charts([Verdict.model_validate(verdict(evidence={**EVIDENCE, "limit_s": limit_s}))])
+        longest_s = max(2.5, limit_s)
+        assert 3 <= len(chart.ticks) <= 6
+        for x, label in chart.ticks:
+            assert x == pytest.approx(MARGIN + float(label.removesuffix(" s")) / longest_s * (WIDTH - 2 * MARGIN))
 
     def test_one_chart_a_record_each_event_once(self) -> None:
         other = {**EVIDENCE, "record": {**EVIDENCE["record"], "marker": "cgpu-99999999"}}

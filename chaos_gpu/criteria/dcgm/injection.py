@@ -137,6 +137,11 @@ class Injection(NamedTuple):
         """Whether it is a counter that goes on growing: then its end is felt once more, after health's window."""
         return bool(self.named and self.named.grows)
 
+    @property
+    def called(self) -> str:
+        """What it is, in few words."""
+        return f"{self.error or self.facts.name} (DCGM field {self.field})"
+
     def __str__(self) -> str:
         return f"{self.error or 'a raw value'}: field {self.field} ({self.facts.name}) = {self.value:g}"
 

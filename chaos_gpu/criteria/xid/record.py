@@ -96,6 +96,13 @@ class Record:
         """The form and its variant, for people."""
         return f"{self.form} {self.variant}".strip()
 
+    @property
+    def called(self) -> str:
+        """What it is, for people; how it is worded only where that is not as usual."""
+        if self.form is Form.SXID:
+            return f"SXid {self.code}"
+        return f"Xid {self.code}" if self.form is Form.PROCESS else f"Xid {self.code} ({self.shape})"
+
 
 def compose(
     code: int, pci: str, *, form: str = Form.PLAIN, variant: str = "", marker: str, pid: int = NO_SUCH_PID

@@ -267,11 +267,19 @@ def test_a_form_that_a_code_cannot_have_is_refused(form: str, variant: str, code
 
 
 @pytest.mark.parametrize(
-    ("form", "variant", "shape"), [("plain", "", "plain"), ("mig", "", "mig 1/0"), ("fallen", "gpu", "fallen gpu")]
+    ("form", "variant", "shape", "called"),
+    [
+        ("plain", "", "plain", "Xid 48 (plain)"),
+        ("process", "", "process", "Xid 48"),
+        ("mig", "", "mig 1/0", "Xid 31 (mig 1/0)"),
+        ("fallen", "gpu", "fallen gpu", "Xid 79 (fallen gpu)"),
+        ("sxid", "", "sxid", "SXid 24007"),
+    ],
 )
-def test_a_shape_has_a_name_for_people(form: str, variant: str, shape: str) -> None:
-    code = {"mig": 31, "fallen": 79}.get(form, 48)
-    assert compose(code, PCI, form=form, variant=variant, marker=MARKER).shape == shape
+def test_a_shape_has_a_name_for_people(form: str, variant: str, shape: str, called: str) -> None:
+    code = {"mig": 31, "fallen": 79, "sxid": 24007}.get(form, 48)
+    record = compose(code, PCI, form=form, variant=variant, marker=MARKER)
+    assert (record.shape, record.called) == (shape, called)
 
 
 def test_every_form_has_a_recipe() -> None:
