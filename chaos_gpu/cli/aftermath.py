@@ -4,7 +4,7 @@ from typing import Any
 
 from chaos_gpu.cluster.client import connect
 from chaos_gpu.errors import ChaosGpuError
-from chaos_gpu.faults.aftermath import await_closed
+from chaos_gpu.faults.aftermath import await_closed, state_of
 from chaos_gpu.faults.ledger import CLOSED
 from chaos_gpu.faults.settings import Settings
 
@@ -22,5 +22,5 @@ def outcome_without_journal(run_id: str, configuration: dict[str, Any]) -> tuple
         return INCONCLUSIVE, f"no journal; run {run_id} changed nothing: it has no ledger"
     if entry.state == CLOSED:
         return INCONCLUSIVE, f"no journal; run {run_id} was undone by its {entry.records['recovery']['by']}"
-    remains = "; ".join(entry.open_items) or f"its ledger is still {entry.state}"
+    remains = "; ".join(entry.open_items) or f"it is still {state_of(entry)}"
     return NOT_RECOVERED, f"no journal; run {run_id}: {remains} (chaos-gpu recover {run_id})"

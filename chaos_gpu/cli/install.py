@@ -26,12 +26,13 @@ def install(context: str, environment: str, dry_run: bool) -> None:
 
 @click.command()
 @context_option
-@click.option("--dry-run", is_flag=True, help="Print what would be removed; change nothing.")
+@click.option("--dry-run", is_flag=True, help="Print what would be removed, or why nothing would; change nothing.")
 def uninstall(context: str, dry_run: bool) -> None:
-    """Remove all that install made, the ledgers of past runs included. Refused while a run is not closed."""
+    """Remove all that install made, the ledgers of past runs included. Refused while a run is active or stuck."""
+    api = connect(context)
     if dry_run:
-        for manifest in reversed(setup.manifests("")):
-            click.echo(f"would remove {setup.name_of(manifest)}")
+        for name in setup.removable(api):
+            click.echo(f"would remove {name}")
         return
-    for name in setup.uninstall(connect(context)):
+    for name in setup.uninstall(api):
         click.echo(f"removed {name}")

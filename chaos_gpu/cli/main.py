@@ -42,7 +42,7 @@ COMMANDS = {
     "doctor": Row("chaos_gpu.cli.doctor:doctor", "What can be judged on a cluster, and why not the rest."),
     "plan": Row("chaos_gpu.cli.plan:plan", "What an experiment would do; changes nothing."),
     "run": Row("chaos_gpu.cli.run:run", "Run experiments, judge them, keep journal and report of each."),
-    "status": Row("chaos_gpu.cli.runs:status", "The runs that a cluster knows of: active, closed, stuck."),
+    "status": Row("chaos_gpu.cli.runs:status", "The runs that a cluster knows of: active, aborting, closed, stuck."),
     "abort": Row("chaos_gpu.cli.runs:abort", "Stop an active run now: it reverts and ends."),
     "recover": Row("chaos_gpu.cli.runs:recover", "Undo what a dead runner left, from its ledger."),
     "verdict": Row("chaos_gpu.cli.verdict:verdict", "The outcome of a journal; needs no cluster."),

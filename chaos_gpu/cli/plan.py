@@ -9,6 +9,7 @@ from chaos_gpu.cli.validate import guard_arguments, validate
 from chaos_gpu.faults.activities import resolved
 from chaos_gpu.faults.duration import duration_of
 from chaos_gpu.faults.names import INJECTOR
+from chaos_gpu.faults.obstacle import Obstacle
 from chaos_gpu.faults.preflight import arm
 from chaos_gpu.faults.rights import ENGINE
 from chaos_gpu.faults.run import Run
@@ -42,11 +43,20 @@ def plan(experiment: str, variables: tuple[str, ...], as_json: bool) -> None:
     judged = ", ".join(f"{criterion} × {count}" for criterion, count in run.owed.items()) or "nothing"
     click.echo(f"judges     {judged}")
     click.echo(f"detectors  {', '.join(each.name for each in run.detectors) or 'none'}")
-    for name, (why, remedy) in dict.fromkeys(found for each in run.plans.values() for found in each.obstacles.items()):
-        click.echo(f"unjudged   {name}: {why}\n           {remedy}")
+    for (why, remedy), names in unjudged(run).items():
+        click.echo(f"unjudged   {', '.join(names)}: {why}\n           {remedy}")
     pods = f" and the starts of {takes.pods} pods" if takes.pods else ""
     click.echo(f"duration   at least {takes.least_s:g} s{pods}; if all takes as long as it may, {takes.most_s:g} s")
     click.echo("rights     " + "\n           ".join(rights_of(run)))
+
+
+def unjudged(run: Run) -> dict[Obstacle, list[str]]:
+    """Say what is in the way, and which of the experiment's criteria cannot be judged for it."""
+    found: dict[Obstacle, list[str]] = {}
+    for name in run.owed:
+        for obstacle in dict.fromkeys(each.obstacles[name] for each in run.plans.values() if name in each.obstacles):
+            found.setdefault(obstacle, []).append(name)
+    return found
 
 
 def rights_of(run: Run) -> list[str]:

@@ -10,7 +10,9 @@ from rich.status import Status
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _LINE = re.compile(r"\[\S+ \S+ (INFO|WARNING|ERROR|CRITICAL)\]\s(.*)")
-_STEP = re.compile(r"(?:Action|Probe|Rollback|Steady state hypothesis): .*|Let's rollback\.\.\.")
+_STEP = re.compile(
+    r"(?:Action|Probe|Rollback|Steady state hypothesis): .*|Let's rollback\.\.\.|.*: seeing the platform's reaction.*"
+)
 
 
 class Progress:

@@ -7,6 +7,7 @@ from chaos_gpu.cluster.client import Api, connect
 from chaos_gpu.errors import ApiError, ApiUnavailable, ChaosGpuError, NotRecovered, Refused, UsageError
 from chaos_gpu.faults import aftermath
 from chaos_gpu.faults.ledger import CLOSED, OPEN, STUCK, Entry, ledger_of, ledgers
+from chaos_gpu.verdict import Outcome
 
 NOT_RECOVERED, REFUSED = 3, 4
 DAY_H = 24
@@ -18,7 +19,12 @@ DAY_H = 24
 @json_option
 @click.pass_context
 def status(ctx: click.Context, run: str, context: str, as_json: bool) -> None:
-    """List the runs that the cluster knows of, or show one. Exits 3 when one has left something behind."""
+    """List the runs that the cluster knows of, or show one.
+
+    A run is active (it runs, or is being undone), aborting, closed (all is undone), or stuck (something remains: then
+    this exits 3). Each is shown with how its verdicts count so far; its journal has the outcome (chaos-gpu verdict).
+    A run that injects nothing, or that was refused, has no ledger in the cluster, so it is not listed.
+    """
     api = connect(context)
     found = [entry for entry in ([ledger_of(api, run)] if run else ledgers(api)) if entry]
     if run and not found:
@@ -40,7 +46,11 @@ def status(ctx: click.Context, run: str, context: str, as_json: bool) -> None:
 @click.option("--all", "everything", is_flag=True, help="Abort every active run.")
 @context_option
 def abort(run: str, everything: bool, context: str) -> None:
-    """Stop an active run now: it reverts, settles and ends. Without RUN: the one that is active."""
+    """Stop an active run now: it reverts, settles and ends. Without RUN: the one that is active.
+
+    Its own changes are taken back at once. It ends once the platform's reaction to its last fault has come and gone, or
+    has had its time: the answer says for how long at the most.
+    """
     api = connect(context)
     active = [entry.run for entry in ledgers(api, OPEN)]
     chosen = [run] if run else active
@@ -49,8 +59,10 @@ def abort(run: str, everything: bool, context: str) -> None:
     if not chosen:
         raise UsageError("no run is active", remedy="chaos-gpu status lists the runs")
     for each in chosen:
-        aftermath.abort(api, each)
+        longest_s = aftermath.abort(api, each)
         click.echo(f"aborting {each}; follow it with: chaos-gpu status {each}")
+        if longest_s:
+            click.echo(f"    it reverts now, and sees the platform's reaction through: for up to {longest_s:g} s")
 
 
 @click.command()
@@ -59,7 +71,10 @@ def abort(run: str, everything: bool, context: str) -> None:
 @json_option
 @click.pass_context
 def recover(ctx: click.Context, run: str, context: str, as_json: bool) -> None:
-    """Replay a run's ledger: undo what is left, settle, close. Without RUN: every run that is not closed."""
+    """Replay a run's ledger: undo what is left, settle, close. Without RUN: every one that is active or stuck.
+
+    A run whose runner is alive is refused: end it with `abort`.
+    """
     api = connect(context)
     chosen = [run] if run else [entry.run for entry in ledgers(api) if entry.state != CLOSED]
     entries, failures = _recover_each(api, chosen)
@@ -71,7 +86,7 @@ def recover(ctx: click.Context, run: str, context: str, as_json: bool) -> None:
         for text in entry.open_items:
             click.echo(f"{entry.run}: REMAINS {text}")
         click.echo(_line(entry))
-    if not entries and not as_json:
+    if not chosen and not as_json:
         click.echo("nothing to recover")
     for failure in failures:
         click.echo(f"{failure}", err=True)
@@ -110,13 +125,14 @@ def _facts(entry: Entry) -> dict[str, object]:
     recovery = entry.records.get("recovery", {})
     return {
         "run": entry.run,
-        "state": entry.state,
+        "state": aftermath.state_of(entry),
         "opened_at": entry.created_at.isoformat(),
         "owner": entry.records.get("run", {}).get("owner", ""),
         "experiment": entry.records.get("run", {}).get("experiment", ""),
         "faults": [
             {key: fault.get(key) for key in ("fault", "state", "node", "gpu", "code")} for fault in entry.faults
         ],
+        "verdicts": _verdicts(entry),
         "restored": recovery.get("restored", []),
         "open": recovery.get("open", []),
     }
@@ -125,5 +141,12 @@ def _facts(entry: Entry) -> dict[str, object]:
 def _line(entry: Entry) -> str:
     about = entry.records.get("run", {})
     when = entry.created_at.strftime("%Y-%m-%d %H:%M:%SZ")
-    state = "aborting" if entry.state == OPEN and "abort" in entry.records else entry.state
-    return f"{state:7} {entry.run}  {when}  {about.get('owner', '')}  {about.get('experiment', '')}"
+    judged = ", ".join(f"{count} {outcome}" for outcome, count in _verdicts(entry).items()) or "no verdict"
+    said = f"{about.get('owner', '')}  {about.get('experiment', '')}  ({judged})"
+    return f"{aftermath.state_of(entry):8} {entry.run}  {when}  {said}"
+
+
+def _verdicts(entry: Entry) -> dict[str, int]:
+    """Count a run's verdicts by outcome, the worst first."""
+    said = [str(record.get("outcome")) for key, record in entry.records.items() if key.startswith("verdict.")]
+    return {outcome.value: said.count(outcome) for outcome in Outcome if outcome in said}

@@ -9,6 +9,20 @@ from chaos_gpu.faults.names import LEASE, NAMESPACE, leases_path, ledgers_path
 from chaos_gpu.faults.settings import Settings
 from chaos_gpu.payloads import undo
 
+ACTIVE, ABORTING = "active", "aborting"
+WINDOWS = ("reaction_s", "uncordon_s")
+"""Of a foreseen consequence: how long it is waited for, and for its end."""
+
+
+def state_of(entry: Entry) -> str:
+    """Say in one word how it stands with a run: `active`, `aborting`, `closed` or `stuck`.
+
+    A ledger that is open is that of a run that is active: it runs, or is still being undone.
+    """
+    if entry.state != OPEN:
+        return entry.state
+    return ABORTING if "abort" in entry.records else ACTIVE
+
 
 def await_closed(api: Api, run: str, settings: Settings) -> Entry | None:
     """Wait until a run's ledger is closed or stuck, as long as its reverter may take; None when it has no ledger.
@@ -29,13 +43,26 @@ def await_closed(api: Api, run: str, settings: Settings) -> Entry | None:
         time.sleep(0.5)
 
 
-def abort(api: Api, run: str) -> None:
-    """Ask a run to stop now: its guard sees the key within a second. Raises Refused when it is not active."""
+def abort(api: Api, run: str) -> float:
+    """Ask a run to stop now: its guard sees the key within a second.
+
+    Returns: for how long, seconds, it may see reactions of the platform through before it ends; 0 where none may come.
+
+    Raises: Refused when it is not active.
+    """
     entry = ledger_of(api, run)
     if entry is None or entry.state != OPEN:
         raise Refused(f"run {run} is not active", remedy="chaos-gpu status lists the runs")
     patch = {"data": {"abort": f'{{"at": "{utc()}"}}'}}
     api.patch(f"{ledgers_path()}/chaos-gpu-run-{run}", patch)
+    return unsettled_s(entry)
+
+
+def unsettled_s(entry: Entry) -> float:
+    """Say for how long, seconds, reactions to a run's faults that are not settled yet may still be waited for."""
+    foreseen = (record for key, record in entry.records.items() if key.startswith("consequence."))
+    windows = [each.get(key) for each in foreseen if each.get("state") != "settled" for key in WINDOWS]
+    return float(sum(each for each in windows if isinstance(each, int | float)))
 
 
 def recover(api: Api, run: str) -> Entry:
@@ -49,7 +76,7 @@ def recover(api: Api, run: str) -> Entry:
     if entry.state == CLOSED:
         return entry
     if is_alive(api, run):
-        raise Refused(f"run {run} is alive: its runner undoes it", remedy=f"chaos-gpu abort {run}")
+        raise Refused(f"run {run} is active: its own runner undoes it", remedy=f"chaos-gpu abort {run}")
     fence(api, run)
     try:
         undo.recover(caller(api), NAMESPACE, run, "recover")

@@ -5,7 +5,8 @@ from typing import Any
 
 from chaos_gpu.cluster.client import Api, JsonObject
 from chaos_gpu.errors import Refused
-from chaos_gpu.faults.ledger import CLOSED, ledgers
+from chaos_gpu.faults.aftermath import is_alive, state_of
+from chaos_gpu.faults.ledger import CLOSED, OPEN, ledgers
 from chaos_gpu.faults.names import ENABLED, ENVIRONMENT, INJECTOR, NAMESPACE, REVERTER, RUNNER
 from chaos_gpu.faults.rights import ASKING, ENGINE, INJECTOR_RIGHTS, REVERTER_RIGHTS, Right, rules
 
@@ -42,11 +43,28 @@ def install(api: Api, environment: str) -> list[str]:
 
 
 def uninstall(api: Api) -> list[str]:
-    """Remove it all, ledgers included. Raises Refused while a run is active or has left something behind."""
-    for entry in ledgers(api):
-        if entry.state != CLOSED:
-            raise Refused(f"run {entry.run} is {entry.state}", remedy=f"chaos-gpu recover {entry.run} first")
+    """Remove it all, ledgers included. Raises as `check_closed` does."""
+    check_closed(api)
     return [name_of(each) for each in reversed(manifests("")) if api.delete(path_of(each), background=True)]
+
+
+def removable(api: Api) -> list[str]:
+    """Name what `uninstall` would remove now. Raises as `check_closed` does."""
+    check_closed(api)
+    return [name_of(each) for each in reversed(manifests("")) if api.find(path_of(each))]
+
+
+def check_closed(api: Api) -> None:
+    """Raise Refused while a run is active or has left something behind, with what ends that."""
+    for entry in ledgers(api):
+        if entry.state == OPEN and is_alive(api, entry.run):
+            raise Refused(
+                f"run {entry.run} is {state_of(entry)}",
+                remedy=f"wait for it, or: chaos-gpu abort {entry.run}; once chaos-gpu status calls it closed, again",
+            )
+        if entry.state != CLOSED:
+            how = "active, and its runner is gone" if entry.state == OPEN else state_of(entry)
+            raise Refused(f"run {entry.run} is {how}", remedy=f"chaos-gpu recover {entry.run} first")
 
 
 def path_of(manifest: JsonObject) -> str:

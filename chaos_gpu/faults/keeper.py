@@ -169,4 +169,4 @@ class Keeper:
 
 
 def _active(run: str) -> Refused:
-    return Refused(f"run {run} is active", remedy=f"wait for it, or: chaos-gpu abort {run}; chaos-gpu status {run}")
+    return Refused(f"run {run} is active", remedy=f"wait for it, or: chaos-gpu abort {run} (chaos-gpu status {run})")

@@ -129,7 +129,8 @@ def check_no_other_run(api: Api, run: str) -> None:
             )
         if entry.state == OPEN:
             raise Refused(
-                f"run {entry.run} is active", remedy=f"wait for it, or: chaos-gpu abort {entry.run} (chaos-gpu status)"
+                f"run {entry.run} is active",
+                remedy=f"wait for it, or: chaos-gpu abort {entry.run}; if its runner is gone, recover instead of abort",
             )
         if entry.state != CLOSED:
             raise Refused(f"the ledger of run {entry.run} cannot be read", remedy=f"chaos-gpu recover {entry.run}")

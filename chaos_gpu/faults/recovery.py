@@ -6,7 +6,7 @@ from typing import Any
 
 from chaos_gpu.errors import ApiError, ApiUnavailable, NotRecovered
 from chaos_gpu.faults import intent, ours
-from chaos_gpu.faults.aftermath import await_closed
+from chaos_gpu.faults.aftermath import await_closed, state_of
 from chaos_gpu.faults.ledger import CLOSED, caller, ledger_of
 from chaos_gpu.faults.names import NAMESPACE, jobs_path
 from chaos_gpu.faults.run import Injection, Run
@@ -104,7 +104,7 @@ def _settle(run: Run, injection: Injection) -> tuple[list[str], list[str]]:
     logger.info(
         "%s: seeing the platform's reaction through: up to %g s for it to come, %g s for the node to be given back",
         fault,
-        max(0.0, settings.reaction_s - elapsed_s),
+        round(max(0.0, settings.reaction_s - elapsed_s), 1),
         settings.uncordon_s,
     )
     restored, left = undo.settle(caller(run.api), NAMESPACE, run.id, fault, elapsed_s, seen, run.pause)
@@ -132,7 +132,7 @@ def _await_reverter(run: Run) -> list[str]:
     entry = await_closed(run.api, run.id, run.settings)
     if entry is None or entry.state == CLOSED:
         return []
-    return entry.open_items or [f"the ledger of run {run.id} is {entry.state}: chaos-gpu recover {run.id}"]
+    return entry.open_items or [f"run {run.id} is still {state_of(entry)}: chaos-gpu recover {run.id}"]
 
 
 def _undo_late(run: Run) -> list[str]:

@@ -169,7 +169,7 @@ def check_stuck(site: Site, run: str) -> None:
     with unchanged(site):
         check_refused(site.run(experiment()), f"run {run} left something behind")
         code, text = site.cli("status")
-        assert (code, f"stuck   {run}" in text, "remains: " in text) == (3, True, True), text
+        assert (code, f"stuck    {run}" in text, "remains: " in text) == (3, True, True), text
         assert site.cli("uninstall")[0] == 4
     assert site.cli("recover", run)[0] == 3
 
@@ -245,15 +245,23 @@ def test_a_mark_that_someone_else_took_over_stays(mend: Site) -> None:
 
 
 def test_a_second_run_while_one_is_active(mend: Site) -> None:
-    first = start(mend, inject(), held(), run="first")
+    first = start(mend, inject(), held(240), run="first")
     until(lambda: landed(mend, "first"), "the record landed")
     with unchanged_but_for_renewals(mend):
         check_refused(mend.run(experiment()), "run first is active")
         check_refused(mend.run(experiment(), CHAOS_GPU_RUN="first"), "run first is active")
-        code, text = mend.cli("uninstall")
-        assert code == 4, text
+        for dry in ((), ("--dry-run",)):
+            code, text = mend.cli("uninstall", *dry)
+            assert (code, "run first is active" in text, "chaos-gpu abort first" in text) == (4, True, True), text
+            assert "remove" not in text
+        code, text = mend.cli("recover")
+        assert (code, "run first is active" in text, "nothing to recover" in text) == (4, True, False), text
+        code, text = mend.cli("status", "first")
+        assert (code, text.split()[:2]) == (0, ["active", "first"])
+        code, text = mend.cli("status", "first", "--json")
+        assert [(each["state"], each["verdicts"]) for each in json.loads(text)] == [("active", {})]
     code, text = mend.cli("abort")
-    assert code == 0, text
+    assert (code, "the platform's reaction through: for up to 6 s" in text) == (0, True), text
     assert first.process.wait() >= 0
     assert first.guard["signal"] == "abort"
     assert first.result.exit_code == 2
