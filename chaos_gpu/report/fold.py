@@ -12,11 +12,13 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, NonNegativeInt, ValidationError
 
 from chaos_gpu.report.coverage import Table, coverage_in
-from chaos_gpu.report.toolkit import Findings, findings
+from chaos_gpu.report.toolkit import Findings, failures, findings
 from chaos_gpu.verdict import Outcome, Verdict, worst
 
 RECOVER = "chaos-gpu recover"
 FOREVER_S = 1e9
+MOST_LOST = 3
+"""So many failed activities are told of a criterion; the log has them all."""
 
 
 class Ending(StrEnum):
@@ -103,6 +105,8 @@ class CriterionResult:
     id: str
     planned: int
     verdicts: tuple[Verdict, ...]
+    lost: tuple[str, ...] = ()
+    """Why verdicts may be missing: the words of what failed."""
 
     @property
     def said(self) -> list[tuple[Verdict, ...]]:
@@ -132,7 +136,10 @@ class CriterionResult:
         """Why it did not pass, verdicts that are missing included."""
         told = self.told
         if len(self.verdicts) < max(self.planned, 1):
+            more = len(self.lost) - MOST_LOST
             reason = f"{self.id} inconclusive: {len(self.verdicts)} of {self.planned} verdicts were given"
+            why = "; ".join((*self.lost[:MOST_LOST], *([f"and {more} more"] if more > 0 else [])))
+            reason += f": {why}" if why else ""
             told.append(Reason(reason=reason, remedy="see the run's log for the activity that failed"))
         return told
 
@@ -218,7 +225,7 @@ def fold(journal: object) -> Result:
         record = GuardRecord.model_validate(raw)
     except ValidationError as error:
         return _malformed(base, raw, error)
-    criteria = _criteria(record)
+    criteria = _criteria(record, failures(journal))
     ending, reasons = _with_toolkit(*_ending(record, criteria), findings(journal))
     return _result(base, ending, reasons, criteria=criteria, record=record)
 
@@ -284,13 +291,14 @@ def _judged(record: GuardRecord, criteria: Sequence[CriterionResult]) -> tuple[E
     return _OF_OUTCOME[worst(outcomes)], reasons
 
 
-def _criteria(record: GuardRecord) -> tuple[CriterionResult, ...]:
+def _criteria(record: GuardRecord, lost: tuple[str, ...]) -> tuple[CriterionResult, ...]:
     ids = sorted({*record.planned, *(verdict.criterion for verdict in record.verdicts)})
     return tuple(
         CriterionResult(
             id=known,
             planned=record.planned.get(known, 0),
             verdicts=tuple(verdict for verdict in record.verdicts if verdict.criterion == known),
+            lost=lost,
         )
         for known in ids
     )

@@ -34,6 +34,20 @@ def findings(journal: Mapping[str, Any]) -> Findings:
     return Findings(tuple(broken), tuple(doubtful))
 
 
+def failures(journal: Mapping[str, Any]) -> tuple[str, ...]:
+    """Say why our own activities of the method failed, in their own words; of one fault, what failed first.
+
+    What follows it (a probe of a fault that did not land) has nothing to add.
+    """
+    found: dict[str, str] = {}
+    for entry in _entries(journal.get("run")):
+        if entry.get("status") != "succeeded" and not _is_foreign(entry):
+            arguments = _mapping(_mapping(_mapping(entry.get("activity")).get("provider")).get("arguments"))
+            said = _said(entry).partition(": ")[2]
+            found.setdefault(str(arguments.get("fault") or _name(entry)), said or f"activity {_name(entry)} failed")
+    return tuple(dict.fromkeys(found.values()))
+
+
 def _entries(value: Any) -> Iterator[Mapping[str, Any]]:
     yield from (entry for entry in value if isinstance(entry, dict)) if isinstance(value, list) else ()
 
@@ -52,7 +66,12 @@ def _name(entry: Mapping[str, Any]) -> str:
 
 
 def _why(entry: Mapping[str, Any]) -> str:
+    said = _said(entry)
+    return f": {said}" if said else ""
+
+
+def _said(entry: Mapping[str, Any]) -> str:
+    """Return the exception of an activity, its class first."""
     told = entry.get("exception")
     last = str(told[-1]).strip() if isinstance(told, list) and told else ""
-    said = last.splitlines()[0].rpartition("chaos_gpu.errors.")[2][:LONGEST] if last else ""
-    return f": {said}" if said else ""
+    return last.splitlines()[0].rpartition("chaos_gpu.errors.")[2][:LONGEST] if last else ""

@@ -7,7 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chaos_gpu.report.fold import Ending, fold
-from chaos_gpu.report.toolkit import findings
+from chaos_gpu.report.html import as_html
+from chaos_gpu.report.junit import as_junit
+from chaos_gpu.report.toolkit import failures, findings
 from tests.report.journals import guard, journal, verdict
 
 ANYTHING = st.recursive(
@@ -60,7 +62,37 @@ def test_a_failed_criterion_and_what_remains_stay_worse() -> None:
     assert fold({**journal(), **doubtful, **left}).ending is Ending.NOT_RECOVERED
 
 
+def broken(func: str, fault: str, said: str, module: str = "chaos_gpu.x") -> dict[str, Any]:
+    exception = ["Traceback…\n", f"chaoslib.exceptions.ActivityFailed: chaos_gpu.errors.NotLanded: {said}\n"]
+    found = entry(module, "failed", exception=exception)
+    found["activity"]["provider"] |= {"func": func, "arguments": {"fault": fault}}
+    return found
+
+
+NO_LIBRARY = "xid-31: no libcuda.so.1 in this container"
+
+
+def test_verdicts_that_are_missing_are_missing_for_a_reason_that_every_form_tells() -> None:
+    method = [broken("raise_xid", "xid-31", NO_LIBRARY), broken("node_kept", "xid-31", "xid-31 did not land")]
+    result = fold({**journal(verdicts=[]), "run": method})
+    told = f"DEV-02 inconclusive: 0 of 1 verdicts were given: {NO_LIBRARY}"
+    assert [reason.reason for reason in result.reasons] == [told], "what follows from it has nothing to add"
+    assert told in as_junit([("x", result)])
+    assert told in as_html([("x", result)])
+
+
+def test_of_many_failures_some_are_told_and_the_rest_counted() -> None:
+    method = [broken("inject", f"f{number}", f"f{number}: no") for number in range(5)]
+    (reason,) = fold({**journal(verdicts=[]), "run": method}).reasons
+    assert reason.reason.endswith("verdicts were given: f0: no; f1: no; f2: no; and 2 more")
+
+
+def test_who_else_failed_is_no_reason_for_our_verdicts() -> None:
+    method = [broken("f", "x", "theirs", module=FOREIGN), entry("chaos_gpu.probes.device", "failed")]
+    assert failures({"run": method}) == ("activity 'it' failed",)
+
+
 @given(st.dictionaries(st.sampled_from(["steady_states", "run", "rollbacks", "status", "deviated"]), ANYTHING))
 def test_nothing_in_a_journal_raises(found: dict[str, Any]) -> None:
-    for text in (*findings(found).broken, *findings(found).doubtful):
+    for text in (*findings(found).broken, *findings(found).doubtful, *failures(found)):
         assert isinstance(text, str)
