@@ -21,8 +21,8 @@ JUDGED = tuple(f"CKPT-0{number}" for number in range(1, 8))
 PHASES = ("data", "sync", "commit", "pointer", "retention")
 KILLS = ("freeze", "init", "rank", *BY_API)
 ATTEMPTS = 10
-MEMORY = "2Gi"
-"""Of the injector: it reads checkpoints."""
+MEMORY, GRACE_S = "2Gi", 20
+"""Of the injector: it reads checkpoints, and removes them."""
 
 
 class KillArguments(GpuFaultArguments):
@@ -98,7 +98,10 @@ def _plan(
         target=aim.target,
         detectors=(),
         change=change,
-        undo="none: a killed process stays killed; instead: the run's own trainings are deleted",
+        undo=(
+            "none: a killed process stays killed; instead: the run's own trainings are deleted, with their checkpoints"
+            f" (if the injector cannot: {run}-{fault}-* stays where they were saved)"
+        ),
         deadline_s=settings.deadline_s + settings.resume_s,
         facts={"marker": marker_of(run, fault), **how},
         pod=_injector(settings, run, fault, aim, spec) if settings.job else None,
@@ -126,6 +129,7 @@ def _injector(settings: Settings, run: str, fault: str, aim: Aim, spec: dict[str
     pod = node_pod(settings, pod_name(run, fault), aim.target.node, run_labels(run, "injector", fault), PAYLOAD, spec)
     container = pod["spec"]["containers"][0]
     container["resources"]["limits"]["memory"] = MEMORY
+    pod["spec"]["terminationGracePeriodSeconds"] = GRACE_S
     container["env"] = [*container.get("env", []), {"name": "CGROUP_ROOT", "value": "/node/cgroup"}]
     container["volumeMounts"].append({"name": "cgroup", "mountPath": "/node/cgroup"})
     pod["spec"]["volumes"].append({"name": "cgroup", "hostPath": {"path": "/sys/fs/cgroup", "type": "Directory"}})

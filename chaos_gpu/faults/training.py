@@ -11,7 +11,7 @@ from chaos_gpu.cluster.client import JsonObject
 from chaos_gpu.faults.manifest import STORE_AT, load
 from chaos_gpu.faults.names import NAMESPACE
 from chaos_gpu.faults.pods import run_labels
-from chaos_gpu.payloads.freezer import MARK, POD, STORE
+from chaos_gpu.payloads.freezer import MARK, POD, STORE, directory_of
 
 SUBJECT, REFERENCE = "subject", "reference"
 ROLE_LABEL = "chaos-gpu/training"
@@ -67,7 +67,7 @@ def _training(job: JsonObject, run: str, fault: str, role: str, node: str, longe
     container = template["spec"]["containers"][0]
     container["env"] = [
         {"name": MARK, "value": mark_of(run, fault, role)},
-        {"name": STORE, "value": f"{store}/{run}-{fault}-{role}"},
+        {"name": STORE, "value": f"{store}/{directory_of(mark_of(run, fault, role))}"},
         {"name": POD, "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
         *(container.get("env") or []),
     ]

@@ -1,15 +1,17 @@
 """A training and the store that it saves to: its saves as they end, and what the store holds at one moment."""
 
 import os
+import shutil
 import signal
 import time
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional
 
 from chaos_gpu.payloads.checkpoint_document import inspect
 from chaos_gpu.payloads.checkpoint_files import CheckpointError
 from chaos_gpu.payloads.events import say
-from chaos_gpu.payloads.freezer import MARK, STORE, carriers_of, environment_of
+from chaos_gpu.payloads.freezer import MARK, STORE, carriers_of, directory_of, environment_of
 from chaos_gpu.payloads.store_watch import Save, StoreWatch, picture
 
 DEEP_BYTES = 1 << 30
@@ -71,6 +73,21 @@ class Followed:
             self.least = complete if self.least < 0 else min(self.least, complete)
         return current
 
+    def clear(self) -> str:
+        """Remove its directory with all checkpoints. Returns why it, or something in it, stays; "" if nothing does.
+
+        Only one that bears the training's own name, and where no process of the training is left to save.
+        """
+        if not self.watch:
+            return "it was never seen"
+        if carriers_of(MARK, self.mark):
+            return "the training is still there"
+        try:
+            remove_held(self.watch.root, directory_of(self.mark))
+        except OSError as error:
+            return str(error)
+        return ""
+
     def report(self) -> None:
         """Tell of the saves that have ended since, and once more of one that then went on."""
         if not self.watch:
@@ -92,6 +109,21 @@ class Followed:
                 garbage=self.watch.garbage(),
                 checkpoint=read_state(self.watch.root, names),
             )
+
+
+def remove_held(root: str, name: str) -> None:
+    """Remove a directory that is held open, by the name that it has where it is; no link is followed.
+
+    Raises: OSError when it has another name, or not all of it can be removed.
+    """
+    parent = os.open(f"{root}/..", os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        place = f"/proc/self/fd/{parent}/{name}"
+        if not os.path.samestat(os.lstat(place), Path(root).stat()):
+            raise OSError(f"{name} is not what the training saved to")
+        shutil.rmtree(place)
+    finally:
+        os.close(parent)
 
 
 def examine(path: str, deep: bool, limit_s: float = READ_S) -> Dict[str, Any]:

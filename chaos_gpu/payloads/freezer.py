@@ -25,6 +25,11 @@ ENDED = ("", "Z", "X")
 V2, V1, SIGNALS = "cgroup v2", "cgroup v1", "SIGSTOP of each process"
 
 
+def directory_of(mark: str) -> str:
+    """Name the directory that a workload saves to by its own name."""
+    return mark.replace(".", "-")
+
+
 def processes() -> List[int]:
     """List the ids of all processes but this one."""
     return [int(entry.name) for entry in PROC.iterdir() if entry.name.isdigit() and int(entry.name) != os.getpid()]

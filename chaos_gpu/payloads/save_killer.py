@@ -20,8 +20,8 @@ all processes go on and the next save is waited for. Afterwards what still write
 process tree) is waited for: it may commit. What is stopped goes on, whatever keeps this from killing it.
 
 On SIGTERM this leaves; a killed process has no undo. Before it leaves, the directories that the trainings saved to are
-removed: those that bear the run's own names, and where nobody saves any more. When it found nothing to kill it waits for
-that, so that it is told to go or its trainings have ended.
+removed: those that bear the run's own names, and where nobody saves any more. When it found nothing to kill, it waits
+until it is told to go or its trainings have ended.
 """
 
 import json

@@ -103,14 +103,13 @@ def call_off(call: Call, namespace: str, run: str) -> Result:
 
 
 def undo(call: Call, namespace: str, run: str, fault: str = "", again: bool = False) -> Result:
-    """End the injectors, undo the changes of one fault, or of all, and end what these ran. Returns (restored, open).
+    """Undo the changes of one fault, or of all, end what these ran and the injectors. Returns (restored, open).
 
     `again`: also try once more what was not ours to undo (it may have arrived since).
     """
     records, _ = read_ledger(call, namespace, run)
-    restored, left = attempt(end_injectors, call, namespace, run, fault)
-    told = [record for _, record in records_of(records or {}, "left", fault) if record.get("state") == "open"]
-    left += [record["what"] for record in told if record["what"] not in left]
+    restored: List[str] = []
+    left: List[str] = []
     changes = records_of(records or {}, "change", fault)
     for key, record in changes:
         if "unreadable" in record:
@@ -120,10 +119,12 @@ def undo(call: Call, namespace: str, run: str, fault: str = "", again: bool = Fa
             continue
         good, bad = attempt(undo_change, call, namespace, run, key, record)
         restored, left = restored + good, left + bad
-    if any(record.get("kind") == "delete" for _, record in changes):
-        good, bad = attempt(end_trainings, call, namespace, run, fault)
+    ran = [end_trainings] if any(record.get("kind") == "delete" for _, record in changes) else []
+    for step in [*ran, end_injectors]:  # the injector removes what the trainings leave
+        good, bad = attempt(step, call, namespace, run, fault)
         restored, left = restored + good, left + bad
-    return restored, left
+    told = [record for _, record in records_of(records or {}, "left", fault) if record.get("state") == "open"]
+    return restored, left + [record["what"] for record in told if record["what"] not in left]
 
 
 def attempt(step: Callable[..., Any], *arguments: Any) -> Result:

@@ -367,7 +367,9 @@ def test_a_training_is_not_undone_before_its_pods_are_gone() -> None:
     cluster = Training(ends_in_s=0.5)
     restored, left = undo.recover(cluster, "chaos-gpu", "r1", "reverter")
     assert (restored, left) == (["Job r1-bad-sub: undone", "training pod sub ended"], [])
-    assert cluster.selectors[-1] == "chaos-gpu/run=r1,chaos-gpu/role in (training)"
+    first, *_, last = cluster.selectors
+    assert first == "chaos-gpu/run=r1,chaos-gpu/role in (training)"
+    assert last == "chaos-gpu/run=r1,chaos-gpu/role in (injector,reader)", "it removes what they have saved"
     assert cluster.state == "closed"
 
 

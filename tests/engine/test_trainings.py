@@ -262,3 +262,4 @@ def test_a_run_that_is_killed_leaves_no_training(site: Site, tmp_path: Path) -> 
     ended.process.kill()
     until(lambda: closed(site), "its ledger is not closed")
     assert (jobs(site), pods(site)) == ([], []), "its trainings are still there"
+    assert list((tmp_path / "checkpoints").iterdir()) == [], "their checkpoints are still there"
