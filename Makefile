@@ -35,7 +35,7 @@ test:           ## every test, on the installed wheel; those on a real cluster w
 
 test-torch:     ## real trainers, killed in the middle of a save; makes .venv-torch (some gigabytes, no GPU needed)
 	@VENV=$(VENV)-torch .ci/venv torch
-	@PATH="$$PWD/$(VENV)-torch/bin:$$PATH" pytest -m torch $(WORKERS) $(PYTEST_ARGS)
+	@PATH="$$PWD/$(VENV)-torch/bin:$$PATH" pytest -m torch $(WORKERS) tests/trainers tests/criteria/checkpoint $(PYTEST_ARGS)
 
 smoke:          ## the short part of the tests, for a second Python
 	@.ci/venv dev
