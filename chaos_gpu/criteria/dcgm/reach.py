@@ -68,10 +68,13 @@ def judge_diagnosis(said: Said, discovery: Said, uuids: Sequence[str], level: in
 
 
 def _unreadable(what: str, said: Said, problem: str, evidence: dict[str, Any]) -> Judgement:
-    """Judge an output that cannot be read: with exit status 0 it claims to be whole."""
+    """Judge an output that cannot be read: with exit status 0 it claims to be whole, and JSON that begins, too.
+
+    Of a diagnosis that could not run `dcgmi` says why on its standard output, in words.
+    """
     rc = int(said["rc"])
     reason = f"{what} cannot be read: {problem}"
-    if rc == SUCCESS or str(said["out"]).strip():
+    if rc == SUCCESS or "{" in str(said["out"]):
         return failed(reason, evidence, _REMEDY_DIAG)
     return inconclusive(f"{reason} ({meaning_of(rc)})", evidence, _REMEDY_DIAG)
 

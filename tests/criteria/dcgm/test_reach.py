@@ -1,6 +1,8 @@
 """DEV-08 and DEV-09 judged on what DCGM, its exporter and the nodes show."""
 
 import json
+import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -70,6 +72,10 @@ BOTH = ((0, "Pass", 0), (1, "Pass", 0))
         (said(diag(*BOTH)["out"][:-20]), 1, FAIL, "cut off"),
         (said("", 0), 1, FAIL, "no JSON"),
         (said("", 235), 1, UNSURE, "no engine reachable"),
+        (said("Error: unable to establish a connection to the specified host: localhost", 235), 1, UNSURE, "no engine"),
+        (said(diag(*BOTH)["out"][:-20], 226), 1, FAIL, "cut off"),
+        (diag((0, "Pass", 0), (1, "Skip", 0)), 1, FAIL, f"nothing about {UUIDS[1]}"),  # named, and not tested
+        (diag(*BOTH, rc=217), 1, UNSURE, "another diagnostic is running"),
         (said({"DCGM Diagnostic": {"runtime_error": "paused"}}, 202), 1, UNSURE, "could not run it: paused"),
         (said({"DCGM Diagnostic": {"test_categories": []}}), 1, UNSURE, "names no GPU|no test ran"),
     ],
@@ -142,6 +148,7 @@ def test_no_gpu_is_no_diagnosis() -> None:
         (health((0, "Memory system", "Warning")), PASS),  # seen: its grade is DEV-08's
         (health(), FAIL),
         (health((1, "Memory system", "Failure")), FAIL),
+        (health((0, "Memory system", "Healthy")), FAIL),  # looked at, and nothing against it
         (said("Error: Health watches not enabled.", 253), UNSURE),
     ],
 )
@@ -217,6 +224,7 @@ def seen(*states: NodeState, until_s: float = 110.0, gaps: tuple[tuple[float, fl
         (seen(state(99), state(104, schedulable=False, attribution=NOTE)), FAIL, "limit 3 s"),
         (seen(state(99), state(103, schedulable=False, attribution=NOTE)), UNSURE, "limit 3 s"),
         (seen(state(99)), FAIL, "not cordoned within 3 s"),
+        (seen(state(99), state(101, schedulable=False, attribution=NOTE), until_s=102.0), PASS, "after 1.000 s"),
         (seen(state(99), until_s=102.0), UNSURE, "not watched"),
         (seen(state(99), gaps=((101.0, 102.0),)), UNSURE, "not watched"),
         (seen(state(99), state(101, schedulable=False)), UNSURE, "nothing says"),
@@ -230,8 +238,30 @@ def test_what_the_platform_does(timeline: Timeline, outcome: Outcome, why: str) 
     assert why in judged.reason
 
 
-def test_a_warning_asks_for_no_cordon() -> None:
-    assert reach.judge_reaction(LANDED, seen(state(99)), INFOROM, 3.0).outcome is UNSURE
+def test_a_warning_asks_for_no_cordon_and_of_a_raw_field_nobody_knows() -> None:
+    for sample in (INFOROM, injection("", 311, "1")):
+        assert reach.judge_reaction(LANDED, seen(state(99)), sample, 3.0).outcome is UNSURE
+
+
+@pytest.mark.parametrize("record", [replace(LANDED, at_s=math.nan), replace(LANDED, error_s=math.inf)])
+def test_an_unknown_time_measures_nothing(record: Landed) -> None:
+    timeline = seen(state(99), state(101, schedulable=False, attribution=NOTE))
+    assert reach.judge_reaction(record, timeline, DBE, 3.0).outcome is UNSURE
+
+
+def test_one_instance_of_a_gpu_that_shows_an_error_is_enough() -> None:
+    mig = page(ECC_DBE_VOL_TOTAL=0) + f'DCGM_FI_DEV_ECC_DBE_VOL_TOTAL{{gpu="0",UUID="{UUIDS[0]}",GPU_I_ID="1"}} 1\n'
+    assert reach.judge_exported(mig, DBE, UUIDS[0], 0.0, 1.0).outcome is PASS
+
+
+def test_a_reason_says_who_tells_of_it_no_more() -> None:
+    def told(output: dict[str, Any], sample: Any, watch_set: bool) -> str:
+        put = reach.Put(0.0 if sample is DBE else 1.0, sample.value, WELL, watch_set)
+        return reach.judge_restored(output, DISCOVERY, page(ECC_DBE_VOL_TOTAL=0), sample, UUIDS[0], put).reason
+
+    assert told(health(), DBE, False) == f"health and exporter tell of {DBE} no more"
+    assert told(health(), INFOROM, False) == f"health tells of {INFOROM} no more; this field is not exported"
+    assert told(UNWATCHED, DBE, True) == f"the exporter tells of {DBE} no more; nobody else watches health there"
 
 
 XID = injection("xid", 0, "")

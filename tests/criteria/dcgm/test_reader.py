@@ -311,6 +311,54 @@ def test_iterations_stand_for_themselves_and_the_worst_counts() -> None:
     assert facts(read({"iterations": [diag4(SOFTWARE)], "Overall Result": "Fail"})) == ("fail", "triage")
 
 
+def test_iterations_come_to_the_lowest_level_and_to_all_gpus() -> None:
+    def ran(gpus: int, *tests: str) -> Any:
+        return diag4(*((name, [gpu(number) for number in range(gpus)]) for name in tests))
+
+    quick, whole = ran(2, "software"), ran(2, "software", "memory", "pcie")
+    strange = ran(2, "sm stress")
+    assert read({"iterations": [whole, quick]}).reading.level == "r1"
+    assert read({"iterations": [quick, whole]}).reading.level == "r1"
+    assert read({"iterations": [whole, strange]}).reading.level is None
+    for order in ([ran(1, "software"), quick], [quick, ran(1, "software")]):
+        assert read({"iterations": order}).reading.gpu_count == 2
+    assert read({"iterations": [quick, None]}).reading.schema == "4.x"
+    old = {"iterations": [diag3(("PCIe", [{"gpu_id": 0, "status": "Pass"}]))]}
+    assert (read(old).reading.schema, read(old).reading.version) == ("3.3", "3.3.9")
+
+
+def test_a_diagnosis_without_a_version_is_known_by_what_it_is_built_of() -> None:
+    def schema(*results: Any, **more: Any) -> str:
+        document = diag3(("PCIe", list(results)))
+        del document["version"]
+        return read({**document, **more}).reading.schema
+
+    assert schema({"gpu_ids": "0", "status": "Pass"}) == "3.1"
+    assert schema({"gpu_ids": "0", "status": "Pass"}, **{"GPU Device Serials": {"0": "1"}}) == "3.3"
+    assert schema({"gpu_ids": "0", "status": "Pass"}, {"gpu_id": 0, "status": "Pass"}) == "3.3"
+    assert schema({"status": "Pass", "warnings": []}, {"status": "Pass"}) == "3.3"
+    assert schema(None, {"gpu_ids": "0", "status": "Pass"}) == "3.1"
+
+
+def test_only_gpus_are_counted_among_the_entities() -> None:
+    document = diag4(("software", [gpu(0)]), gpus=1)
+    document["entity_groups"].append({"entity_group": "CPU", "entities": [{"entity_id": 1}]})
+    document["entity_groups"][0]["entities"].append({"entity_id": None})
+    assert read(document).reading.gpus == {"GPU 0"}
+
+
+def test_a_status_that_nobody_knows_is_not_one_that_did_not_run() -> None:
+    odd, none = (read(diag4(("software", [gpu(0, status)]))).reading.results[0].status for status in ("Odd", ""))
+    assert (str(odd), str(none)) == ("Unknown", "Not Run")
+    named = read(diag4(("software", [gpu(0, "Unknown")]))).reading.results[0]
+    assert str(named.status) == "Unknown"
+
+
+def test_a_graver_severity_than_a_configuration_checks_own_stays() -> None:
+    document = diag4(("Persistence Mode", [gpu(0, "Fail", error(1, 2))]))
+    assert read(document).reading.results[0].errors[0].severity == "isolate"
+
+
 def test_a_skus_id_is_no_gpu() -> None:
     whole = diag3(("GPU Memory", [{"gpu_id": "0", "status": "Fail", "warnings": [error(52, 2)]}]), gpus=2)
     assert read(whole).reading.gpus == {"GPU 0"}
