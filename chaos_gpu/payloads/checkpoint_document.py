@@ -3,6 +3,7 @@
 import gc
 import os
 import re
+from contextlib import suppress
 from typing import Any, Dict, List, Optional, Tuple
 
 from chaos_gpu.payloads.checkpoint_files import CheckpointError, Files, Tick, Torn, names_in, no_tick, real_path, shown
@@ -11,6 +12,7 @@ from chaos_gpu.payloads.checkpoint_parts import split_step
 from chaos_gpu.payloads.checkpoint_reading import COMPONENTS, Reading
 
 MAX_MEMBERS = 10_000
+MAX_POINTER_BYTES = 4096
 ALL_DEEP_BYTES = 4 << 30
 """Stores up to this size are read in full; of larger ones the newest members, down to the first that is complete."""
 PEERS_TRIED = 3
@@ -147,7 +149,7 @@ def _store(path: str, names: List[str], deep: bool, tick: Tick) -> Dict[str, Any
     if len(names) > MAX_MEMBERS:
         raise CheckpointError(f"{shown(path)} holds more than {MAX_MEMBERS:,} checkpoints")
     files = Files(path, tick)
-    sizes = {name: sum(files.sizes(os.path.join(path, name)).values()) for name in names}
+    sizes = {name: _size_of(files, os.path.join(path, name)) for name in names}
     everything = deep and sum(sizes.values()) <= ALL_DEEP_BYTES
     readings = [(name, _member(files, path, name, everything)) for name in names]
     readings = [
@@ -167,9 +169,17 @@ def _store(path: str, names: List[str], deep: bool, tick: Tick) -> Dict[str, Any
         "members": [{"name": name, **reading.as_json()} for name, reading in readings],
         "garbage": garbage,
         "bytes": sum(sizes.values()),
-        "garbage_bytes": sum(sum(files.sizes(os.path.join(path, name)).values()) for name in garbage),
+        "garbage_bytes": sum(_size_of(files, os.path.join(path, name)) for name in garbage),
         "notes": _store_notes(path, pointers, readings),
     }
+
+
+def _size_of(files: Files, path: str) -> int:
+    """Return how large a member is, 0 for one that cannot be listed: it is judged by itself."""
+    try:
+        return sum(files.sizes(path).values())
+    except CheckpointError:
+        return 0
 
 
 def _member(files: Files, path: str, name: str, deep: bool) -> Reading:
@@ -180,7 +190,8 @@ def _member(files: Files, path: str, name: str, deep: bool) -> Reading:
         reading = Reading("unsupported")
         reading.doubts.append(str(error))
         reading.step = kind_step(name)
-        reading.files = files.sizes(os.path.join(path, name))
+        with suppress(CheckpointError):  # said already
+            reading.files = files.sizes(os.path.join(path, name))
         return reading
     _check_staging(path, name, reading)
     return reading
@@ -215,8 +226,15 @@ def _pointers(files: Files, path: str) -> Dict[str, str]:
         if os.path.islink(full):
             found[name] = shown(os.readlink(full))
         elif name in POINTERS and os.path.isfile(full):
-            found[name] = shown(files.text(full, 4096).strip())
+            found[name] = shown(_pointed(files, full))
     return found
+
+
+def _pointed(files: Files, path: str) -> str:
+    try:
+        return files.text(path, MAX_POINTER_BYTES).strip()
+    except (CheckpointError, Torn, OSError) as error:
+        return f"({error})"
 
 
 def _latest(pointers: Dict[str, str], readings: List[Tuple[str, Reading]]) -> Optional[str]:

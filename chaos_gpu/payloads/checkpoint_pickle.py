@@ -117,6 +117,8 @@ class Walk:
         self.memo: List[Any] = []
         self.names: Dict[str, Name] = {}
         self.storages: Dict[str, Storage] = {}
+        self.reach: Dict[Tuple[str, str], int] = {}
+        """How many elements of a dtype a storage, by its key, must have for the tensors that are views of it."""
         self.copies = len(data) + 4096
 
     def run(self) -> Any:
@@ -297,7 +299,12 @@ def _tensor(walk: Walk, args: Tuple[Any, ...]) -> Any:
     if type(storage) is not Storage or type(offset) is not int or offset < 0:
         raise ValueError
     dtype = args[6].text.rpartition(".")[2] if len(args) > 6 and type(args[6]) is Name else storage.dtype
-    return Tensor(storage, offset, shape, whole_numbers(args[3]), dtype)
+    stride = whole_numbers(args[3])
+    if len(stride) != len(shape):
+        raise ValueError
+    ends = offset + 1 + sum((size - 1) * step for size, step in zip(shape, stride)) if 0 not in shape else 0  # noqa: B905
+    walk.reach[storage.key, dtype] = max(ends, walk.reach.get((storage.key, dtype), 0))
+    return Tensor(storage, offset, shape, stride, dtype)
 
 
 SPECIAL: Dict[str, Callable[[Walk, Tuple[Any, ...]], Any]] = {

@@ -84,9 +84,9 @@ def _read_zip(span: Span, deep: bool) -> TorchFile:
         walk, tree = _data_pkl(span, records[name], unchecked)
     except Torn as torn:
         torn_reasons.append(f"data.pkl: {torn}")
-    storages = {} if walk is None else walk.storages
     prefix = name[: -len("data.pkl")] + "data/"
-    torn_reasons += _missing(storages, records, prefix)
+    if walk is not None:
+        torn_reasons += _missing(walk.storages, records, prefix) + _beyond(walk)
     if deep and not unchecked:
         torn_reasons += _damaged(span, records, name)
     expected = sum(record.size for record in records.values())
@@ -111,6 +111,16 @@ def _missing(storages: Dict[str, Storage], records: Dict[str, Record], prefix: s
             found.append(f"storage {shown(storage.key)} is missing")
         elif wanted is not None and record.size != wanted:
             found.append(f"storage {shown(storage.key)} has {record.size} bytes, its pickle asks for {wanted}")
+    return found
+
+
+def _beyond(walk: Walk) -> List[str]:
+    """Name the storages that are too small for a tensor which is a view of them: such a file does not load."""
+    found = []
+    for (key, dtype), count in walk.reach.items():
+        item, has = ITEM_BYTES.get(dtype), storage_bytes(walk.storages[key])
+        if item is not None and has is not None and count * item > has:
+            found.append(f"a tensor needs {count * item} bytes of storage {shown(key)}, which has {has}")
     return found
 
 
@@ -222,6 +232,7 @@ def _read_legacy(span: Span, deep: bool) -> TorchFile:
         pos += 8 + size
     if span.size != pos:
         torn_reasons.append(f"it has {span.size} bytes, its pickles ask for {pos}")
+    torn_reasons += _beyond(walk)
 
     def checksum(tensor: Tensor) -> Optional[int]:
         place = places.get(tensor.storage.key)
