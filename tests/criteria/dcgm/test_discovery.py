@@ -16,6 +16,7 @@ def test_real_tables(table: str) -> None:
 
 
 def test_only_gpus_and_only_whole_uuids() -> None:
+    assert read_discovery(f"| GPU ID | Device |\n| Device UUID: {UUIDS['GPU 0']} |") == {}, "of no number"
     switch = TABLES[0].replace("GPU ID", "Switch ID")
     assert read_discovery(switch) == {}
     assert read_discovery("Device UUID: GPU-11111111-0000-4000-8000-000000000001") == {}

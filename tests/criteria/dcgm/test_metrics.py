@@ -92,6 +92,8 @@ def test_an_exporter_without_gpus_has_none() -> None:
         (whole(health="20"), "fail", "triage", "MEM on GPU 0: Fail"),
         (whole(health="7"), "inconclusive", "none", "MEM on GPU 0: Unknown"),
         (whole() + line(XID, "79"), "warn", "triage", f"{XID} on GPU 0: Warn"),
+        (whole() + line(XID, "1"), "warn", "triage", f"{XID} on GPU 0: Warn"),
+        (whole() + whole("GPU-b", "1") + line(XID, "79"), "warn", "triage", ""),  # of one GPU, and rightly so
         (whole() + line("DCGM_FI_DEV_ROW_REMAP_FAILURE"), "fail", "triage", "ROW_REMAP_FAILURE on GPU 0: Fail"),
         (whole() + line("DCGM_FI_DEV_ROW_REMAP_FAILURE", "0"), "pass", "none", ""),
         (whole() + line(REQUIRED[0], uuid="GPU-b", gpu="1"), "inconclusive", "none", "health is not exported"),
@@ -111,6 +113,13 @@ def test_results_carry_uuid_and_the_healths_error_code() -> None:
     (result,) = read_output(text.encode()).as_json()["results"]
     assert (result["test"], result["entity"], result["uuid"]) == ("MEM", "GPU 3", "GPU-b")
     assert result["errors"][0]["id"] == 4
+
+
+@pytest.mark.parametrize(("code", "number"), [("4", 4), ("", None), ("²", None), ("x", None), ("1234567890", None)])
+def test_a_warnings_error_code_is_a_number_or_none(code: str, number: int | None) -> None:
+    text = whole(health="10").replace('health_error_code=""', f'health_error_code="{code}"')
+    (result,) = read_output(text.encode()).as_json()["results"]
+    assert result["errors"][0]["id"] == number
 
 
 def test_metrics_are_told_from_other_texts() -> None:

@@ -12,6 +12,7 @@ from chaos_gpu.criteria.dcgm.document import MAX_BYTES, find_documents
 from chaos_gpu.criteria.dcgm.reader import read_output
 from chaos_gpu.criteria.dcgm.report import Action, Report, Says
 from chaos_gpu.criteria.dcgm.returns import MEANINGS, meaning_of
+from chaos_gpu.criteria.dcgm.weigh import worst
 from chaos_gpu.errors import UsageError
 from tests.criteria.dcgm.corpus import (
     RUNS,
@@ -338,6 +339,21 @@ def test_a_diagnosis_without_a_version_is_known_by_what_it_is_built_of() -> None
     assert schema({"gpu_ids": "0", "status": "Pass"}, {"gpu_id": 0, "status": "Pass"}) == "3.3"
     assert schema({"status": "Pass", "warnings": []}, {"status": "Pass"}) == "3.3"
     assert schema(None, {"gpu_ids": "0", "status": "Pass"}) == "3.1"
+
+
+def test_a_skipped_test_with_an_error_stays_skipped_and_is_a_warning() -> None:
+    report = read(diag4(("software", [gpu(0)]), ("permissions and os blocks", [gpu(0, "Skip", error(1, 1))])))
+    assert [str(result.status) for result in report.reading.results] == ["Pass", "Skip"]
+    assert facts(report) == ("warn", "monitor")
+
+
+def test_an_exit_status_that_is_no_results_own_makes_a_warning_inconclusive() -> None:
+    warned = diag4(("software", [gpu(0, "Fail", error(1, 1))]))
+    assert [read(warned, rc).verdict for rc in (0, 226, 217)] == ["warn", "warn", "inconclusive"]
+
+
+def test_the_worst_of_nothing_is_not_known() -> None:
+    assert worst([]) is Says.INCONCLUSIVE
 
 
 def test_only_gpus_are_counted_among_the_entities() -> None:
