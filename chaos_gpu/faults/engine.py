@@ -47,13 +47,14 @@ def inject(run: Run, plan: Plan) -> Injection:
     except Refused as failure:
         run.refused = {"reason": failure.reason, "remedy": failure.remedy}
         raise
-    _require_fit(run, plan)
+    node = _require_fit(run, plan)
     known = frozenset(events_on(run.api, plan.target.node))
-    run.injections[plan.fault] = injection = Injection(plan, known)
     note = intent.exercise_note(run, plan)
+    run.injections[plan.fault] = injection = Injection(plan, known, note)
     run.ledger.write(intent.ahead(run, plan, note))
     run.check()
     _mark_node(run, plan, note)
+    _replace_mark(run, plan, node)
     run.check()
     injection.landed = _land(run, injection)
     return injection
@@ -97,12 +98,13 @@ def _require_settled(run: Run, plan: Plan) -> None:
             )
 
 
-def _require_fit(run: Run, plan: Plan) -> None:
+def _require_fit(run: Run, plan: Plan) -> JsonObject:
     node = run.api.get(f"/api/v1/nodes/{plan.target.node}")
     if node["metadata"]["uid"] != plan.target.node_uid:
         raise TargetError(f"node {plan.target.node} was replaced since the plan was made")
     if reason := unfit(node, run.watchers.conditions(), run.watchers.attribution()):
         raise TargetError(f"node {plan.target.node} is not fit as a target: {reason}")
+    return node
 
 
 def _mark_node(run: Run, plan: Plan, note: str) -> None:
@@ -119,6 +121,14 @@ def _mark_node(run: Run, plan: Plan, note: str) -> None:
     shown_at = next(change.at_s for change in run.recorder.changes if marked(change))
     run.watch_delay_s = max(run.watch_delay_s, shown_at - sent_at)
     run.api.create("/api/v1/namespaces/default/events", _event(run, plan))
+
+
+def _replace_mark(run: Run, plan: Plan, before: JsonObject) -> None:
+    """Note in the ledger that an earlier fault's mark is gone: the new one, which has its own undo, took its place."""
+    there = (before["metadata"].get("annotations") or {}).get(EXERCISE)
+    for injection in run.injections.values():
+        if injection.note == there:
+            run.ledger.write(intent.replaced(injection.plan, there, plan))
 
 
 def _event(run: Run, plan: Plan) -> JsonObject:

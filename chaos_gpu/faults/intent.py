@@ -24,23 +24,19 @@ def exercise_note(run: Run, plan: Plan) -> str:
 
 def ahead(run: Run, plan: Plan, note: str) -> dict[str, Any]:
     """Make the records to write before the change; written at once, so all of them are there or none."""
-    path = f"/metadata/annotations/{EXERCISE.replace('/', '~1')}"
-    mark = {
-        "what": f"mark on node {plan.target.node}",
-        "kind": "patch",
-        "path": f"/api/v1/nodes/{plan.target.node}",
-        "uid": plan.target.node_uid,
-        "undo": [{"op": "test", "path": path, "value": note}, {"op": "remove", "path": path}],
-        "state": "planned",
-    }
     own = {f"change.{plan.fault}.{number}": _undo_of(each) for number, each in enumerate(plan.changes, start=2)}
     return {
         f"fault.{plan.fault}": _fault(plan, plan.target.gpu, "planned"),
-        f"change.{plan.fault}.1": mark,
+        **_mark(plan, note, state="planned"),
         **own,
         **_consequence(run, plan, {}),
         GO: {},
     }
+
+
+def replaced(plan: Plan, said: str, later: Plan) -> dict[str, Any]:
+    """Make the record to write once a later fault's mark stands where this one's was: there is nothing to undo."""
+    return _mark(plan, said, state="gone", note=f"replaced by the mark of {later.fault}", ended_at=utc())
 
 
 def after(run: Run, plan: Plan, landed: Landed, boot_id: str) -> dict[str, Any]:
@@ -92,6 +88,13 @@ def _consequence(
     if plan.consequence is None:
         return {}
     return {f"consequence.{plan.fault}": {**foreseen(run, plan, landed, boot_id), **state}}
+
+
+def _mark(plan: Plan, said: str, /, **state: str) -> dict[str, Any]:
+    path = f"/metadata/annotations/{EXERCISE.replace('/', '~1')}"
+    undo = [{"op": "test", "path": path, "value": said}, {"op": "remove", "path": path}]
+    where = {"kind": "patch", "path": f"/api/v1/nodes/{plan.target.node}", "uid": plan.target.node_uid}
+    return {f"change.{plan.fault}.1": {"what": f"mark on node {plan.target.node}", **where, "undo": undo, **state}}
 
 
 def _undo_of(change: ApiChange) -> dict[str, Any]:

@@ -34,6 +34,8 @@ class Injection:
     plan: Plan
     events: frozenset[Stamp] = frozenset()
     """Events about the node that were there before: none of them can be a sign that a detector saw this fault."""
+    note: str = ""
+    """What the mark on its node says."""
     landed: Landed | None = None
     settled: bool = False
     running_s: float | None = None

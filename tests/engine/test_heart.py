@@ -89,8 +89,8 @@ def test_what_undoes_is_there_before_what_is_undone(site: Site) -> None:
         ("create", "events"),
         ("create", "pods"),
         ("patch", "configmaps"),
-        ("delete", "pods"),
         ("patch", "nodes"),
+        ("delete", "pods"),
         ("delete", "leases"),
         ("delete", "jobs"),
     ]
@@ -151,6 +151,21 @@ def test_a_reaction_to_one_fault_is_not_told_of_the_next(site: Site) -> None:
     told = [text for text in restored if text.startswith("consequence of ")]
     assert told[0].startswith(f"consequence of xid-48: the platform took it back: {NODE} "), told
     assert told[1:] == ["consequence of xid-13: no reaction of the platform"]
+
+
+def test_a_mark_that_a_later_fault_of_the_run_replaced_is_not_called_foreign(site: Site) -> None:
+    job = activity("action", "our-job", "chaos_gpu.actions.health", "run_gpu_job", fault="our-job", gpus=1)
+    method = (job, inject(), *over("our-job"), *over())
+    ended = site.run(experiment(*method), CHAOS_GPU_NODE=NODE, CHAOS_GPU_RUN="two-marks")
+    assert [each["status"] for each in ended.journal["run"]] == ["succeeded"] * 6, ended.text
+    recovery = ended.guard["recovery"]
+    assert recovery["open"] == []
+    assert [text for text in recovery["restored"] if text.startswith("mark ")] == [f"mark on node {NODE}: undone"]
+    ledger = site.ledger("two-marks")
+    first, second = ledger["change.our-job.1"], ledger["change.xid-13.1"]
+    assert (first["state"], first["note"]) == ("gone", "replaced by the mark of xid-13")
+    assert second["state"] == "undone"
+    assert EXERCISE not in annotations(site)
 
 
 def test_a_node_that_the_platform_keeps_is_returned_and_what_only_it_can_clear_is_named(mend: Site) -> None:
