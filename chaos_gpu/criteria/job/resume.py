@@ -38,7 +38,7 @@ def judge_resume(story: Story) -> Judgement:
         return inconclusive(GONE.format(story.lost), evidence)
     if not story.new_steps:
         return failed(_no_new_step(story), evidence, f"resume from {kill.newest}, the newest complete checkpoint")
-    resumed = next((each.resumed for each in story.after if each.steps and each.resumed), None)
+    resumed = next((each.resumed for each in story.after if each.steps), None)
     if resumed and resumed.source.rstrip("/").rpartition("/")[2] in kill.torn:
         remedy = "a checkpoint gets its name only when all of it is there; choose among complete ones"
         return failed(f"it resumed from {resumed.source}, which is torn", evidence, remedy)
