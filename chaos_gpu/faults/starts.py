@@ -16,6 +16,8 @@ from chaos_gpu.faults.names import pods_path
 
 NO_LOG = (400, 404)
 """The server's answers for a container without a log: not started, or gone."""
+GONE = "unable to retrieve container logs"
+"""So an older kubelet says, in the place of a log, that there is none any more."""
 END_S = 60.0
 """How long a container that is told to end may be silent."""
 
@@ -112,11 +114,12 @@ class Starts:
         limit_s = read_s or self._api.deadlines.total_s
         try:
             lines = self._api.lines(f"{pods_path()}/{pod}/log", query, limit_s)
-            return [line.decode(errors="replace") for line in lines]
+            told = [line.decode(errors="replace") for line in lines]
         except ApiError as failure:
             if failure.status not in NO_LOG:
                 raise
             return None
+        return None if told and told[0].lower().startswith(GONE) else told
 
 
 def _started_s(state: Any) -> float:

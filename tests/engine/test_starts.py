@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -125,6 +125,13 @@ def test_what_has_not_been_started_is_no_start() -> None:
 @pytest.mark.parametrize("failure", [GONE, Invalid("not started", 400)])
 def test_where_there_is_no_log_there_is_none(failure: Exception) -> None:
     found = starts({}, failure)
+    found.take(pod("pod-1", 0, ended(AGAIN, 0), {}))
+    assert found.told() == []
+
+
+def test_what_a_kubelet_says_instead_of_a_log_is_none() -> None:
+    found = starts({})
+    cast("Any", found)._api.lines = lambda *_: iter([b"unable to retrieve container logs for containerd://73b8"])
     found.take(pod("pod-1", 0, ended(AGAIN, 0), {}))
     assert found.told() == []
 

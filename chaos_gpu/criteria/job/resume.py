@@ -82,7 +82,8 @@ def judge_steps(story: Story) -> Judgement:
         if other != one + 1:
             return failed(f"step {other} follows step {one}", evidence)
     wanted = [each.step for each in story.references[0].steps] if story.references else []
-    if not wanted or story.before is None:
+    told = saved == 0 or any(step <= saved for step in done_before)  # the checkpoint proves that there were some
+    if not wanted or story.before is None or not told:
         missing = "no reference run" if not wanted else "the log up to the kill is gone"
         return inconclusive(f"{missing}: whether every step was done once is not known", evidence)
     done = Counter([step for step in done_before if step <= saved] + new)
