@@ -80,7 +80,7 @@ class Seen:
 
     def look(self) -> None:
         """Take down the sizes of what the stores hold now, and keep what has got its final name."""
-        for path in (each for new in set(self.store.glob("*")) - self.past for each in new.glob("*")):
+        for path in (each for new in self.stores() for each in new.glob("*")):
             role = path.parent.name.rpartition("-")[2]
             with suppress(FileNotFoundError):
                 found = path.stat()
@@ -89,6 +89,10 @@ class Seen:
                 if path.suffix == ".pt" and self.copied.get((role, path.name)) != found.st_ino:
                     shutil.copyfile(path, self.copy_of(role, path.name))
                     self.copied[role, path.name] = found.st_ino
+
+    def stores(self) -> set[Path]:
+        """Return the directories that trainings of the run save to."""
+        return set(self.store.glob("*")) - self.past
 
     def copy_of(self, role: str, name: str) -> Path:
         """Return where a training's checkpoint is kept: its own goes with the run, or makes room for the next."""
