@@ -16,6 +16,7 @@ def test_every_named_error_is_a_value_of_a_field_that_can_be_put_back(name: str)
     assert sample.facts.systems
     assert sample.named is NAMED[name]
     assert name in str(sample)
+    assert sample.called == f"{name} (DCGM field {NAMED[name].field})"
 
 
 def test_the_errors_are_those_of_the_rules_of_health() -> None:
