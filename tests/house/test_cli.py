@@ -140,7 +140,7 @@ def test_a_bug_is_told_even_where_nothing_can_be_written(tmp_path: Path, site: P
     assert "Traceback" in done.stderr
 
 
-def test_a_reader_that_went_away_is_no_failed_criterion(site: Path) -> None:
+def test_a_reader_that_went_away_is_no_failure(site: Path) -> None:
     environ = os.environ | {"PYTHONPATH": str(site)}
     reading, writing = os.pipe()
     os.close(reading)
@@ -148,4 +148,4 @@ def test_a_reader_that_went_away_is_no_failed_criterion(site: Path) -> None:
         [sys.executable, "-m", "chaos_gpu", "--help"], env=environ, stdout=writing, stderr=subprocess.PIPE, timeout=60
     )
     os.close(writing)
-    assert (done.returncode, done.stderr) == (2, b"")
+    assert (done.returncode, done.stderr) == (0, b"")
