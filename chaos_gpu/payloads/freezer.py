@@ -60,6 +60,26 @@ def environment_of(pid: int) -> Dict[str, str]:
     return dict(entry.split("=", 1) for entry in entries if "=" in entry)
 
 
+def hurry(needed: bool) -> None:
+    """Run before others while a moment is waited for, where that is allowed: on a busy node it would be missed."""
+    policy, priority = (os.SCHED_RR, 1) if needed else (os.SCHED_OTHER, 0)
+    try:
+        os.sched_setscheduler(0, policy, os.sched_param(priority))
+    except OSError:
+        return
+
+
+def rank_of(pids: List[int]) -> int:
+    """Choose one rank's own process: the oldest that a launcher has given a RANK, else the first below the oldest."""
+    for pid in pids:
+        try:
+            if "RANK" in environment_of(pid):
+                return pid
+        except OSError:
+            continue
+    return pids[1] if len(pids) > 1 else pids[0]
+
+
 def process_state(pid: int) -> str:
     """Return a process's state letter, "" when there is none."""
     return _life(pid)[0]

@@ -25,7 +25,6 @@ until it is told to go or its trainings have ended.
 """
 
 import json
-import os
 import resource
 import signal
 import sys
@@ -38,7 +37,18 @@ from chaos_gpu.payloads.aim import Aim
 from chaos_gpu.payloads.events import say
 from chaos_gpu.payloads.eviction import BY_API, remove_pod
 from chaos_gpu.payloads.followed import Followed, look_into
-from chaos_gpu.payloads.freezer import ENDED, MARK, POD, Freezer, carriers_of, environment_of, process_state, writers
+from chaos_gpu.payloads.freezer import (
+    ENDED,
+    MARK,
+    POD,
+    Freezer,
+    carriers_of,
+    environment_of,
+    hurry,
+    process_state,
+    rank_of,
+    writers,
+)
 from chaos_gpu.payloads.phases import has_come, has_gone
 from chaos_gpu.payloads.store_watch import Learned, Save, StoreWatch
 
@@ -46,6 +56,8 @@ IDLE_S, SHARE, SPIN_S = 0.005, 0.01, 0.1
 REST_S, BETWEEN_S, TELL_S, GONE_CHECK_S = 15.0, 0.5, 0.5, 2.0
 OVER = 4
 """So many looks in a row without a process of a training: it is over, not only started again."""
+CALM_S = 0.5
+"""In a longer save no place in its data is passed between two looks: who looked without a pause would slow it down."""
 STALLED = 5
 """So many times as long as the quickest look: then the writer may have stood still as well, and another look tells."""
 MEMORY_BYTES = 1536 << 20
@@ -140,7 +152,10 @@ class Hunt:
         if watch.learned is None:
             return SHARE
         usual_s, left_s = watch.learned.duration_s, self._aim(watch.learned).left_s(save.written)
-        return max(0.0, min(usual_s * SHARE / 2, left_s - SPIN_S)) if usual_s > SPIN_S else 0.0
+        if usual_s <= SPIN_S:
+            return 0.0
+        calm = self.spec["phase"] == "data" and usual_s > CALM_S
+        return usual_s * SHARE / 2 if calm else max(0.0, min(usual_s * SHARE / 2, left_s - SPIN_S))
 
     def _idle(self, seconds: float) -> None:
         self._look_aside()
@@ -296,26 +311,6 @@ class Hunt:
                 break
             time.sleep(0.02)
         return sorted(orphans)
-
-
-def hurry(needed: bool) -> None:
-    """Run before others while a moment is waited for, where that is allowed: on a busy node it would be missed."""
-    policy, priority = (os.SCHED_RR, 1) if needed else (os.SCHED_OTHER, 0)
-    try:
-        os.sched_setscheduler(0, policy, os.sched_param(priority))
-    except OSError:
-        return
-
-
-def rank_of(pids: List[int]) -> int:
-    """Choose one rank's own process: the oldest that a launcher has given a RANK, else the first below the oldest."""
-    for pid in pids:
-        try:
-            if "RANK" in environment_of(pid):
-                return pid
-        except OSError:
-            continue
-    return pids[1] if len(pids) > 1 else pids[0]
 
 
 def follow(trainings: List[Followed], ended: Callable[[], bool], told_to_go: Sequence[int], deadline_s: float) -> str:
