@@ -77,6 +77,7 @@ def test_step_continuity(changed: dict[str, Any], outcome: Outcome, said: str) -
 
 def test_lost_steps_are_counted() -> None:
     assert judge_steps(GOOD).evidence["lost_steps"] == 4
+    assert judge_steps(story(before=attempt(1, 7))).evidence["lost_steps"] == 3
 
 
 @pytest.mark.parametrize("part", PARTS)
