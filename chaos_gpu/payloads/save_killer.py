@@ -149,8 +149,8 @@ class Hunt:
 
     def _rest_s(self, watch: StoreWatch, save: Save) -> float:
         """Return the pause between two looks at a save that is going on."""
-        if watch.learned is None:
-            return SHARE
+        if watch.learned is None:  # the next one is known by this, and may be as short
+            return SHARE * min(1.0, (save.changed_ns - save.begun_ns) / 1e9)
         usual_s, left_s = watch.learned.duration_s, self._aim(watch.learned).left_s(save.written)
         if usual_s <= SPIN_S:
             return 0.0

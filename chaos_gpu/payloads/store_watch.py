@@ -21,6 +21,8 @@ AROUND = 0.1
 MOMENT_NS = 1_000_000
 QUIET_NS = 500_000_000
 MOST_FILES = 100_000
+AGAIN = 3
+"""So often a store is listed where what was listed is gone: by then a rename is over."""
 NAMELESS = "tmp"
 """What has no name of its own yet."""
 _TEMPORARY = re.compile(r"\.?tmp[^/]*")
@@ -44,26 +46,39 @@ class Seen(NamedTuple):
 
 
 def picture(root: str) -> Dict[str, Seen]:
-    """Return the regular files and links below a directory, by relative name; what vanishes meanwhile is left out."""
+    """Return the regular files and links below a directory, by relative name; what is removed meanwhile is left out.
+
+    What is gone between its listing and a look at it may have been renamed: then it is looked for again.
+    """
+    for _ in range(AGAIN):
+        found, vanished = _listed(root)
+        if not vanished:
+            break
+    return found
+
+
+def _listed(root: str) -> Tuple[Dict[str, Seen], bool]:
     found: Dict[str, Seen] = {}
-    waiting = [""]
+    waiting, vanished = [""], False
     while waiting and len(found) < MOST_FILES:
         below = waiting.pop()
         try:
             entries = list(os.scandir(f"{root}/{below}"))
         except OSError:
+            vanished = vanished or below != ""
             continue
         for entry in entries:
             name = below + entry.name
             try:
                 info = entry.stat(follow_symlinks=False)
             except OSError:
+                vanished = True
                 continue
             if stat.S_ISDIR(info.st_mode):
                 waiting.append(name + "/")
             elif stat.S_ISREG(info.st_mode) or stat.S_ISLNK(info.st_mode):
                 found[name] = Seen(info.st_size, info.st_blocks * 512, info.st_ino, info.st_mtime_ns)
-    return found
+    return found, vanished
 
 
 def kind_of_name(name: str) -> str:

@@ -372,3 +372,31 @@ def test_what_was_there_before_is_no_save(tmp_path: Path) -> None:
 )
 def test_names_of_the_same_kind(one: str, other: str) -> None:
     assert kind_of_name(one) == kind_of_name(other)
+
+
+@pytest.mark.parametrize("whole", [True, False], ids=["directory", "file"])
+def test_what_is_renamed_while_it_is_listed_is_the_same_save(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: bool
+) -> None:
+    """The old name was listed, the new one not yet: neither was there, and the file counted twice as two."""
+    beside, final = (tmp_path / "tmp-1", tmp_path / "step-1") if whole else (tmp_path / "a.pt.tmp", tmp_path / "a.pt")
+    (beside.mkdir() or beside / "a.pt" if whole else beside).write_bytes(b"x" * 5000)
+    watch, scan = StoreWatch(str(tmp_path)), os.scandir
+
+    def renaming(path: str) -> list[os.DirEntry[str]]:
+        entries = list(scan(path))
+        if beside.exists():
+            beside.rename(final)
+        return entries
+
+    (tmp_path / "b.pt").write_bytes(b"y" * 5000)  # of the same save, so that there is one
+    watch._past.clear()
+    watch.look(1)
+    monkeypatch.setattr(os, "scandir", renaming)
+    save = watch.look(2)
+    assert save is not None
+    assert save.written == 10_000
+    assert sorted(track.name for track in save.tracks if not track.gone) == sorted(
+        ["b.pt", "step-1/a.pt" if whole else "a.pt"]
+    )
+    assert not any(track.gone for track in save.tracks)
