@@ -14,7 +14,8 @@ import pytest
 
 from chaos_gpu.cli.lab import SHORT_LIMITS
 from tests.cluster.layout import CONTEXT
-from tests.cluster.product import CORDON_S, LEASE_S, Site
+from tests.cluster.deployment import CORDON_S
+from tests.cluster.product import LEASE_S, Site
 from tests.support.proxy import AFTER, BEFORE, Proxy, at, send_signal
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
