@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from chaos_gpu.cli.lab import SHORT_LIMITS
-from tests.cluster.layout import CONTEXT
 from tests.cluster.deployment import CORDON_S
+from tests.cluster.layout import CONTEXT
 from tests.cluster.product import LEASE_S, Site
 from tests.support.proxy import AFTER, BEFORE, Proxy, at, send_signal
 
