@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from chaos_gpu.faults.pods import node_pod, payload_pod, reverter_job, run_labels
-from chaos_gpu.faults.rights import ENGINE, REVERTER_RIGHTS, Right
+from chaos_gpu.faults.rights import ASKING, ENGINE, REVERTER_RIGHTS, Right
 from chaos_gpu.faults.settings import Settings
 from tests.cluster.images import TOOLS
 from tests.cluster.kubectl import Kubectl
@@ -50,7 +50,9 @@ def test_the_reverter_is_refused_what_it_does_not_need(reverter: Kubectl, argume
     assert "forbidden" in done.stderr.lower(), done.stderr
 
 
-@pytest.mark.parametrize(("account", "rights"), [("chaos-gpu-reverter", REVERTER_RIGHTS), ("chaos-gpu-runner", ENGINE)])
+@pytest.mark.parametrize(
+    ("account", "rights"), [("chaos-gpu-reverter", REVERTER_RIGHTS), ("chaos-gpu-runner", (*ENGINE, *ASKING))]
+)
 @pytest.mark.parametrize("namespace", [OURS, "kube-system"])
 def test_an_account_may_exactly_what_is_declared(
     installed: Site, tmp_path: Path, account: str, rights: tuple[Right, ...], namespace: str
