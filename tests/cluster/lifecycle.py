@@ -123,6 +123,8 @@ def down(layout: Layout) -> bool:
                     raise ClusterError("the guardian does not end")
             finally:
                 os.close(handle)
+            for started in _GUARDIANS:
+                started.poll()  # else Python warns of it at its own end
         sweep(layout)
     return pid is not None
 
