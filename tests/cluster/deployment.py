@@ -72,7 +72,8 @@ def _objects(parts: Collection[str], defects: Sequence[str]) -> Iterator[Json]:
     platform = platform_file(defects, CORDON_S, returned_by)
     bundle = Bundle(TOOLS, platform)
     yield from platform_objects(platform, TOOLS) if DETECTOR in parts else ()
-    yield from journal_objects(platform, TOOLS) if "journal" in parts else ()
+    watches = {DETECTOR, "journal"} <= set(parts)  # as on the lab, it goes with the detector
+    yield from journal_objects(platform, TOOLS) if watches else ()
     engine, exporter, agent = (f"dcgm-{part}" in parts for part in ("engine", "exporter", "agent"))
     if engine or exporter or agent:
         yield from dcgm.dcgm_objects(engine=engine, exporter=exporter, agent=agent, bundle=bundle)
