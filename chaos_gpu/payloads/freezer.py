@@ -6,7 +6,6 @@ to send the signals, and the evidence says so. SIGKILL loses nothing that was wr
 order and atomicity of what is written, not its durability.
 """
 
-import gc
 import io
 import os
 import signal
@@ -62,11 +61,7 @@ def environment_of(pid: int) -> Dict[str, str]:
 
 
 def hurry(needed: bool) -> None:
-    """Run before others while a moment is waited for, where that is allowed, and collect no garbage meanwhile.
-
-    On a busy node the moment would be missed; a collection takes milliseconds, as long as several writes.
-    """
-    gc.disable() if needed else gc.enable()
+    """Run before others while a moment is waited for, where that is allowed: on a busy node it would be missed."""
     policy, priority = (os.SCHED_RR, 1) if needed else (os.SCHED_OTHER, 0)
     try:
         os.sched_setscheduler(0, policy, os.sched_param(priority))
