@@ -6,7 +6,6 @@ that pool directly, because its typed models differ between 36 and 37 and cost s
 
 import json
 import logging
-import re
 import ssl
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -23,6 +22,7 @@ from kubernetes.config.config_exception import ConfigException
 from urllib3.exceptions import HTTPError
 
 from chaos_gpu.errors import ApiError, ApiUnavailable, Conflict, Forbidden, Gone, Invalid, NotFound, UsageError
+from chaos_gpu.payloads.wire import encoded
 
 logger = logging.getLogger("chaostoolkit.gpu")
 
@@ -284,16 +284,6 @@ def _contexts_there() -> str:
     except UNLOADABLE:
         names = ""
     return f"contexts there: {names}" if names else "kubectl config get-contexts lists what there is"
-
-
-def encoded(body: Any) -> bytes:
-    """Write JSON as Go does: the API server's `test` of a JSON patch compares texts as they are written.
-
-    Go escapes <, >, & and two line separators, and no other character that is not of control.
-    """
-    text = json.dumps(body, separators=(",", ":"), ensure_ascii=False)
-    escaped = re.sub("[<>&\u2028\u2029]", lambda found: f"\\u{ord(found[0]):04x}", text)
-    return escaped.encode(errors="backslashreplace")
 
 
 def error_of(status: int, data: bytes) -> ApiError:

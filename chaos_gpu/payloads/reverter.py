@@ -8,7 +8,6 @@ Sent into its pod as one file together with `undo.py`.
 import http.client
 import json
 import os
-import re
 import ssl
 import sys
 import time
@@ -18,6 +17,7 @@ from typing import Any, List, Tuple
 
 from chaos_gpu.payloads.endings import WATCH, expect
 from chaos_gpu.payloads.undo import MERGE_PATCH, Call, Object, Result, ledger_path, read_ledger, recover, utc
+from chaos_gpu.payloads.wire import encoded
 
 ACCOUNT = Path(os.environ.get("SERVICEACCOUNT_DIR", "/var/run/secrets/kubernetes.io/serviceaccount"))
 
@@ -61,13 +61,6 @@ class Connection:
             raise OSError(f"{method} {path}: {error!r}") from error
         finally:
             link.close()
-
-
-def encoded(body: Any) -> bytes:
-    """Write JSON as Go does, as `chaos_gpu.cluster.client.encoded`: a `test` compares texts as they are written."""
-    text = json.dumps(body, separators=(",", ":"), ensure_ascii=False)
-    escaped = re.sub("[<>&\u2028\u2029]", lambda found: f"\\u{ord(found[0]):04x}", text)
-    return escaped.encode(errors="backslashreplace")
 
 
 def parse(data: bytes) -> Object:

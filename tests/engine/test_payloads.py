@@ -40,7 +40,7 @@ def test_the_one_file_is_what_its_modules_are(name: str) -> None:
     sent = ast.parse(payload_source(name)).body
     before = {
         "kmsg": ["events", "node"],
-        "reverter": ["endings", "reactions", "undo"],
+        "reverter": ["endings", "reactions", "undo", "wire"],
         "application_xid": ["events", "node"],
         "gpu_job": ["events", "node"],
     }

@@ -23,7 +23,7 @@ STATE = "/var/lib/lab-dcgm"
 """On every node; the inventory of its engine (`nodes.inventory`) must be there as engine.json."""
 _ARCHIVE, _PLATFORM = "dcgm.zip", "platform.json"
 _PARTS = ("__init__.py", "lab/__init__.py", "lab/dcgm/*.py", "lab/platform/__init__.py")
-_DETECTOR = ("records", "rules", "detector")
+_DETECTOR = ("records", "rules", "wire", "detector")
 """Of which the agent uses some."""
 _ENVIRONMENT = f"""#!/bin/sh
 export LAB_DCGM_PATH={STATE} LAB_PLATFORM_FILE={WHERE}/{_PLATFORM} PYTHONPATH={WHERE}/{_ARCHIVE}

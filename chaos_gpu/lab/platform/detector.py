@@ -18,7 +18,6 @@ SERVICEACCOUNT_DIR. On stdout: one JSON object per line and event, with UTC and 
 
 import json
 import os
-import re
 import sys
 import time
 import urllib.parse
@@ -32,6 +31,7 @@ import http.client
 
 from chaos_gpu.lab.platform.records import KernelLog, Record, Xid, gpus_of_node, own_start_us, read_journal, read_kernel
 from chaos_gpu.lab.platform.rules import Policy
+from chaos_gpu.lab.platform.wire import encoded
 
 POLL_S = 0.004
 RETRY_S = (0.05, 0.1, 0.2, 0.5, 1.0)
@@ -69,13 +69,6 @@ def say(event: str, **facts: Any) -> None:
 def rfc3339() -> str:
     """Return the time now as the API writes it."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-
-
-def encoded(body: Any) -> bytes:
-    """Write JSON as Go does: the API server's `test` of a JSON patch compares texts as they are written."""
-    text = json.dumps(body, ensure_ascii=False)
-    escaped = re.sub("[<>&\u2028\u2029]", lambda found: f"\\u{ord(found[0]):04x}", text)
-    return escaped.encode(errors="backslashreplace")
 
 
 class Refused(Exception):

@@ -5,12 +5,13 @@ One part of the controller's single file; see `policy_source` in `health_manifes
 
 import json
 import os
-import re
 import sys
 import urllib.parse
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from chaos_gpu.lab.platform.wire import encoded
 
 if os.environ.get("KUBERNETES_API_URL", "").startswith("http:"):
     sys.modules["ssl"] = None  # type: ignore[assignment] # a quarter of the start-up time, and not needed then
@@ -18,13 +19,6 @@ import http.client
 
 Json = dict[str, Any]
 WATCH_S = 240
-
-
-def encoded(body: Any) -> bytes:
-    """Write JSON as Go does: the API server's `test` of a JSON patch compares texts as they are written."""
-    text = json.dumps(body, ensure_ascii=False)
-    escaped = re.sub("[<>&\u2028\u2029]", lambda found: f"\\u{ord(found[0]):04x}", text)
-    return escaped.encode(errors="backslashreplace")
 
 
 class Refused(Exception):

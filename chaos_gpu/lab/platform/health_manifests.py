@@ -20,7 +20,7 @@ Json = dict[str, Any]
 
 IMAGE = "python:3.12-slim"
 CODE_PATH = "/opt/gpu-health-policy"
-PARTS = ("health_api", "health_rules", "health")
+PARTS = ("wire", "health_api", "health_rules", "health")
 RBAC = "rbac.authorization.k8s.io"
 HISTORY_DAYS, OLD_DAYS = 3.0, 8.0
 """How old the fleet's last r2 is when the lab starts, and on the node that the policy skips."""

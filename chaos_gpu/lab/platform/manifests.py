@@ -54,7 +54,7 @@ def agent_source() -> str:
     """Return the agent as one file that imports nothing of ours."""
     here = Path(__file__)
     first, *others = (
-        here.with_name(f"{name}.py").read_text(encoding="utf-8") for name in ("records", "rules", "detector")
+        here.with_name(f"{name}.py").read_text(encoding="utf-8") for name in ("records", "rules", "wire", "detector")
     )
     return first + "".join(_OWN_IMPORT.sub("", other) for other in others)
 
